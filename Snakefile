@@ -1,0 +1,54 @@
+# SpecJoule: the energy per committed token of speculative decoding.
+#
+#   snakemake                                  the default study, on this machine
+#   snakemake --configfile config/other.yaml   another study
+#   snakemake --profile slurm                  the paper's full grid through Slurm
+import sys
+from pathlib import Path
+
+from specjoule.errors import SpecJouleError
+from specjoule.workflow import open_project, overrides_over
+from specjoule.tables.items import ITEMS
+
+if "study" not in config:
+
+    configfile: "config/config.yaml"
+
+
+STUDY_FILE = Path(workflow.configfiles[-1])
+try:
+    PROJECT = open_project(STUDY_FILE, overrides_over(STUDY_FILE, config))
+    BLOCKS = {block.id: block for block in PROJECT.blocks}
+except SpecJouleError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    block="[^/]+",
+    item="|".join(ITEMS),
+
+
+PYTHON = sys.executable
+
+
+localrules:
+    all,
+    raw,
+    figures,
+
+
+rule all:
+    default_target: True
+    input:
+        [str(PROJECT.raw_file(cell)) for cell in PROJECT.cells],
+        PROJECT.figures / "manifest.json",
+
+
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/collect.smk"
+include: "workflow/rules/figures.smk"
+
+
+onsuccess:
+    shell("{PYTHON} workflow/scripts/say_what_was_made.py {PROJECT.arguments}")

@@ -1,0 +1,133 @@
+"""The journal of a block: an append-only list of what happened, one JSON object a line.
+
+`status` and `plan` read journals, not thousands of Parquet files. A line is written with one `write` to a file opened
+for appending and flushed to disk; a line torn by a kill is ignored by readers and fenced off by the next writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specjoule.errors import StoreError
+
+SEGMENT = "segment"
+LAUNCH = "launch"
+CELL_START = "cell_start"
+CELL = "cell"
+REMEASURE = "remeasure"
+ERROR = "error"
+SEGMENT_END = "segment_end"
+
+
+class Journal:
+    """Appends events to a journal file and reads them back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, event: str, **fields: Any) -> None:
+        """Append one event with the present wall-clock time; on return it is on disk. Raises StoreError."""
+        line = json.dumps({"event": event, "time": time.time(), **fields}, ensure_ascii=False, separators=(",", ":"))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                size = os.fstat(fd).st_size
+                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                data = (b"\n" if torn else b"") + line.encode() + b"\n"
+                written = os.write(fd, data)
+                if written != len(data):
+                    raise OSError(28, "No space left on device")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreError(f"{self.path}: the journal cannot be written ({error.strerror or error})") from error
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all whole events in order; a missing journal is an empty one."""
+        return read_events(self.path)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Return the events of the journal at `path`; lines that are not whole JSON objects are left out."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{path}: the journal cannot be read ({error.strerror or error})") from error
+    events = []
+    for line in data.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            events.append(event)
+    return events
+
+
+@dataclass(frozen=True)
+class BlockState:
+    """What a block's journal says, for one pass over its events."""
+
+    finished: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest finished attempt (role `cell`) by cell hash; a cell marked for remeasuring is not here."""
+    attempts: dict[str, int] = field(default_factory=dict)
+    """Attempts so far (both roles) by cell hash."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of the newest finished attempt by cell hash."""
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest failure of cells that have not finished since."""
+    running: dict[str, Any] | None = None
+    """The cell being measured by the segment that is still open, if any."""
+    segments: int = 0
+    last_error: dict[str, Any] | None = None
+
+
+def summarise(events: Iterable[dict[str, Any]]) -> BlockState:
+    """Fold a journal's events into the block's state; a pure function."""
+    finished: dict[str, dict[str, Any]] = {}
+    attempts: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    failed: dict[str, dict[str, Any]] = {}
+    running: dict[str, Any] | None = None
+    last_error: dict[str, Any] | None = None
+    segments = 0
+    for event in events:
+        kind = event["event"]
+        if kind == SEGMENT:
+            segments += 1
+            running = None
+        elif kind == CELL_START:
+            running = event
+        elif kind == CELL:
+            running = None
+            digest = event["cell_hash"]
+            attempts[digest] = max(attempts.get(digest, 0), int(event.get("attempt", 1)))
+            if event.get("role") == "cell":
+                if event.get("status") == "failed":
+                    failed[digest] = event
+                else:
+                    finished[digest] = event
+                    failed.pop(digest, None)
+                    if event.get("seconds") is not None:
+                        seconds[digest] = float(event["seconds"])
+        elif kind == REMEASURE:
+            finished.pop(event["cell_hash"], None)
+        elif kind == ERROR:
+            last_error = event
+        elif kind == SEGMENT_END:
+            running = None
+            if event.get("outcome") == "finished":
+                last_error = None
+    return BlockState(finished, attempts, seconds, failed, running, segments, last_error)

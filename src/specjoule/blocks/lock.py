@@ -1,0 +1,133 @@
+"""One runner per block: a lock file made with O_EXCL, which works where flock and hard links do not.
+
+The file names its holder (host, process, its start time, boot). A lock whose holder is shown to be gone is broken; one
+held on another host is broken only when its heartbeat has been silent for `STALE_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specjoule.errors import SpecJouleError
+
+STALE_S = 180.0
+HEARTBEAT_S = 20.0
+GATE_STALE_S = 10.0
+
+
+class BlockBusy(SpecJouleError):
+    """Another live runner holds the block."""
+
+
+def boot_id() -> str | None:
+    """Return the kernel's boot id: the monotonic clock counts from this boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def process_start(pid: int) -> str | None:
+    """Return the start time of a process in clock ticks since boot; None if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+@contextlib.contextmanager
+def block_lock(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`; raises BlockBusy with the holder's name if another live runner has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id()}
+    token = json.dumps(me).encode()
+    while True:
+        try:
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            break
+        except FileExistsError:
+            holder = _holder(path)
+            if holder is not None and _alive(holder, path):
+                raise BlockBusy(
+                    f"{path}: the block is being measured by process {holder.get('pid')} on {holder.get('host')}; "
+                    "wait for it, or end it, and run again"
+                ) from None
+            _break(path)
+    try:
+        os.write(fd, token)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    stop = threading.Event()
+    heart = threading.Thread(target=_beat, args=(path, stop), daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        heart.join()
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == token:
+                path.unlink()
+
+
+def _holder(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, json.JSONDecodeError):
+        # Made a moment ago and not filled yet, or torn by a kill: judged by its age alone.
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _alive(holder: dict[str, Any], path: Path) -> bool:
+    try:
+        age_s = time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    if holder.get("host") == socket.gethostname():
+        if holder.get("boot") != boot_id():
+            return False
+        return process_start(int(holder["pid"])) == holder.get("start")
+    if not holder:
+        return age_s < 5.0
+    return age_s < STALE_S
+
+
+def _break(path: Path) -> None:
+    """Take a dead lock away.
+
+    Under a second O_EXCL file and after a second look: otherwise of two runners that both found the lock dead, the
+    slower one would take away the lock that the faster one has just made.
+    """
+    gate = path.with_name(f"{path.name}.breaking")
+    try:
+        os.close(os.open(gate, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - gate.stat().st_mtime > GATE_STALE_S:
+                gate.unlink()
+        time.sleep(0.05)
+        return
+    try:
+        holder = _holder(path)
+        if holder is not None and not _alive(holder, path):
+            path.unlink(missing_ok=True)
+    finally:
+        gate.unlink(missing_ok=True)
+
+
+def _beat(path: Path, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_S):
+        with contextlib.suppress(OSError):
+            os.utime(path)

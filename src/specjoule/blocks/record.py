@@ -1,0 +1,137 @@
+"""The record of a block: what is known only after it ran, beside its cells; a cell file is never changed.
+
+Drift per segment and condition, launches with their capacities, and the settings in which a drafter's launch differs
+from plain's. Derived from journal and store alone, so it can be made again at any time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from specjoule.blocks.block import Block
+from specjoule.blocks.journal import ERROR, LAUNCH, SEGMENT, SEGMENT_END
+from specjoule.blocks.store import BlockStore
+from specjoule.reasons import Reason
+from specjoule.study.model import PLAIN
+from specjoule.windows.io import read_window_table
+
+RECORD_VERSION = 1
+_COLUMNS = (
+    "segment_id", "launch", "role", "attempt", "window", "status", "capture", "locked_mhz", "concurrency", "corpus",
+    "energy_j", "committed_tokens",
+)  # fmt: skip
+
+
+def block_record(block: Block, store: BlockStore) -> dict[str, Any]:
+    """Return the block's record (JSON-ready).
+
+    drift: for each plain cell that a segment's closing launch measured again, J/token there over J/token at the first
+    launch, minus 1; `drift` of a segment and condition is their median, null with a reason where there is none.
+    """
+    events = store.journal.events()
+    launches = [e for e in events if e["event"] == LAUNCH]
+    plain = [row for cell in block.cells if cell.drafter == PLAIN for row in _energies(store, cell.hash)]
+    segments = []
+    for event in events:
+        if event["event"] != SEGMENT:
+            continue
+        segment_id = event["segment_id"]
+        mine = [e for e in launches if e["segment_id"] == segment_id]
+        end = next((e for e in events if e["event"] == SEGMENT_END and e["segment_id"] == segment_id), None)
+        segments.append(
+            {
+                **{k: v for k, v in event.items() if k != "event"},
+                "outcome": end["outcome"] if end else "killed",
+                "ended": end["time"] if end else None,
+                "drift": _drifts([row for row in plain if row["segment_id"] == segment_id]),
+                "launches": [
+                    {k: v for k, v in e.items() if k not in ("event", "resolved", "segment_id")} for e in mine
+                ],
+                "settings_differences": settings_differences(mine),
+                "errors": [
+                    {"reason": e.get("reason"), "message": e.get("message"), "drafter": e.get("drafter")}
+                    for e in events
+                    if e["event"] == ERROR and e.get("segment_id") == segment_id
+                ],
+            }
+        )
+    return {
+        "record_version": RECORD_VERSION,
+        "block_id": block.id,
+        "study": block.study,
+        "digest": block.digest,
+        "cells": {cell.path: cell.hash for cell in block.cells},
+        "segments": segments,
+    }
+
+
+def settings_differences(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return, per drafter launch, the resolved settings that differ from the segment's plain launch.
+
+    Each item: drafter, setting, plain, drafter_value. Launches of other capture states and clocks have their own plain.
+    """
+    found = []
+    for launch in launches:
+        if launch["drafter"] == PLAIN:
+            continue
+        base = next(
+            (
+                e
+                for e in launches
+                if e["drafter"] == PLAIN
+                and (e["capture"], e["locked_mhz"]) == (launch["capture"], launch["locked_mhz"])
+            ),
+            None,
+        )
+        if base is None:
+            continue
+        ours, theirs = launch.get("resolved") or {}, base.get("resolved") or {}
+        for key in sorted(set(ours) | set(theirs)):
+            if ours.get(key) != theirs.get(key):
+                found.append(
+                    {"drafter": launch["drafter"], "setting": key, "plain": theirs.get(key), "value": ours.get(key)}
+                )
+    return found
+
+
+def _energies(store: BlockStore, cell_hash: str) -> list[dict[str, Any]]:
+    """One entry per stored attempt of a plain cell: where it was measured and its J/token."""
+    found = []
+    for stored in store.attempts(cell_hash):
+        rows = read_window_table(stored.path, columns=list(_COLUMNS)).to_pylist()
+        rows = [r for r in rows if r["window"] == "generation" and r["status"] in ("ok", "partial")]
+        energies = [r["energy_j"] for r in rows]
+        tokens = sum(r["committed_tokens"] or 0 for r in rows)
+        if rows and tokens and all(e is not None for e in energies):
+            found.append({**rows[0], "cell_hash": cell_hash, "j_per_token": sum(energies) / tokens})
+    return found
+
+
+def _drifts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    conditions = sorted({(r["capture"], r["locked_mhz"]) for r in rows}, key=lambda c: (c[0], c[1] or 0))
+    out = []
+    for capture, mhz in conditions:
+        here = [r for r in rows if (r["capture"], r["locked_mhz"]) == (capture, mhz)]
+        references = []
+        for closing in (r for r in here if r["role"] == "reference"):
+            first = next((r for r in here if r["role"] == "cell" and r["cell_hash"] == closing["cell_hash"]), None)
+            if first is not None:
+                references.append(
+                    {
+                        "corpus": closing["corpus"],
+                        "concurrency": closing["concurrency"],
+                        "ratio": closing["j_per_token"] / first["j_per_token"],
+                    }
+                )
+        out.append(
+            {
+                "capture": capture,
+                "locked_mhz": mhz,
+                "drift": statistics.median(r["ratio"] for r in references) - 1 if references else None,
+                "reason": None if references else str(Reason.NO_CLOSING_PLAIN),
+                "references": references,
+            }
+        )
+    return out

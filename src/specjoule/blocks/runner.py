@@ -1,0 +1,509 @@
+"""Measures one block: starts each launch once, measures what is missing or stale, keeps every finished cell at once.
+
+The order of a segment is drawn in `blocks.block`; this module drives engine and meter through it and writes to the
+store. Whatever ends it (Ctrl-C, kill -9, a crash), the next run goes on with the cells that are not in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from specjoule.blocks.block import Block, Launch, plan_segment, with_partners
+from specjoule.blocks.devices import Devices
+from specjoule.blocks.host import HostFacts, host_facts, load_average
+from specjoule.blocks.journal import CELL, CELL_START, ERROR, LAUNCH, SEGMENT, SEGMENT_END, BlockState, summarise
+from specjoule.blocks.launching import RunningLaunch, launch_spec, start_launch
+from specjoule.blocks.lock import block_lock
+from specjoule.blocks.store import BlockStore
+from specjoule.blocks.waves import measure_waves
+from specjoule.cells.cell import Cell
+from specjoule.engines.base import EngineBug, EngineInfeasible, EngineTransient
+from specjoule.errors import MeterError, SpecJouleError
+from specjoule.meters.base import BoardInfo
+from specjoule.prompts.corpus import Prompt, draw, load_corpus
+from specjoule.reasons import Reason, Status
+from specjoule.study.catalogue import Drafter
+from specjoule.study.model import Study
+from specjoule.version import PROTOCOL_VERSION
+from specjoule.windows.build import Context, outcome_row, wave_rows
+from specjoule.windows.io import table_from_rows
+from specjoule.windows.schema import SCHEMA_VERSION
+from specjoule.windows.validity import Verdict, judge, worth_another_attempt
+
+log = logging.getLogger(__name__)
+
+SHRINKABLE = frozenset({Reason.OOM_LOAD, Reason.OOM_CAPTURE})
+"""A start that failed for memory may fit without its largest batch; any other refusal concerns every batch."""
+
+
+class BlockFailed(SpecJouleError):
+    """Some cells could not be measured; those that could are kept."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a study's files live."""
+
+    raw: Path
+    store: Path
+    cache: Path
+    logs: Path
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress for whoever watches: a cell that is about to start or was finished."""
+
+    cell: Cell
+    role: str
+    done: int
+    total: int
+    status: str | None = None
+    validity: str | None = None
+
+
+@dataclass
+class _Segment:
+    """State of the segment being measured."""
+
+    study: Study
+    block: Block
+    store: BlockStore
+    devices: Devices
+    folders: Folders
+    id: str
+    board: BoardInfo
+    host: HostFacts
+    started_at: str
+    order: dict[tuple[str, str], int]
+    attempts: dict[str, int]
+    total: int
+    watch: Callable[[Event], None]
+    should_stop: Callable[[], bool]
+    pools: dict[str, list[Prompt]] = field(default_factory=dict)
+    done: int = 0
+    launches: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def unfinished_cells(block: Block, store: BlockStore, state: BlockState) -> list[Cell]:
+    """Return the cells of the block that have no finished, readable attempt under their present hash."""
+    return [c for c in block.cells if c.hash not in state.finished or not store.readable(c.hash)]
+
+
+def measure_block(
+    study: Study,
+    block: Block,
+    folders: Folders,
+    open_block_devices: Callable[[], Devices],
+    *,
+    watch: Callable[[Event], None] = lambda event: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Measure what the block lacks and (re)build its raw files.
+
+    `open_block_devices` is called only if something is to be measured. `should_stop` is asked between cells; when it
+    says yes the segment ends cleanly and BlockFailed says that cells are left. Raises BlockFailed, BlockBusy,
+    ConfigurationError, MeterError; KeyboardInterrupt passes through after engine and meter were stopped.
+    """
+    store = BlockStore(folders.store, study.name, block.id)
+    with block_lock(store.directory / "lock"):
+        for cell_hash in store.adopt_orphans():
+            log.info("kept cell %s, which an interrupted run had stored", cell_hash)
+        state = summarise(store.journal.events())
+        missing = unfinished_cells(block, store, state)
+        failures: list[str] = []
+        if missing:
+            failures = _measure_segment(
+                study, block, store, folders, open_block_devices, missing, state, watch, should_stop
+            )
+        left = [cell for cell in block.cells if not store.build_raw(cell.hash, folders.raw / cell.path)]
+        if left or failures:
+            names = ", ".join(cell.path for cell in left[:3]) + (" ..." if len(left) > 3 else "")
+            why = "; ".join(dict.fromkeys(failures)) or "stopped before the end"
+            raise BlockFailed(
+                f"block {block.id}: {len(left)} cells are not measured ({names}): {why}; run again to go on"
+            )
+
+
+def _measure_segment(
+    study: Study,
+    block: Block,
+    store: BlockStore,
+    folders: Folders,
+    open_block_devices: Callable[[], Devices],
+    missing: Sequence[Cell],
+    state: BlockState,
+    watch: Callable[[Event], None],
+    should_stop: Callable[[], bool],
+) -> list[str]:
+    todo = with_partners(block, missing)
+    launches = plan_segment(block, todo, state.segments, study.file.protocol.reference_cells)
+    pools = {
+        name: draw(load_corpus(Path(study.root) / study.corpora[name].path, name), block.seed)
+        for name in {c.corpus for c in todo}
+    }
+    devices = open_block_devices()
+    if devices.note:
+        log.warning("%s", devices.note)
+    board = devices.meter.start()
+    segment = _Segment(
+        study=study,
+        block=block,
+        store=store,
+        devices=devices,
+        folders=folders,
+        id=f"{state.segments:03d}.{secrets.token_hex(4)}",
+        board=board,
+        host=host_facts(Path(study.root)),
+        started_at=_utc_now(),
+        order={(launch.role, cell.hash): i for i, (launch, cell) in enumerate(_steps(launches))},
+        attempts=dict(state.attempts),
+        total=sum(len(launch.cells) for launch in launches),
+        watch=watch,
+        should_stop=should_stop,
+        pools=pools,
+    )
+    store.journal.append(
+        SEGMENT,
+        segment_id=segment.id,
+        block_id=block.id,
+        todo=segment.total,
+        host=segment.host.host,
+        boot_id=segment.host.boot_id,
+        wall_offset_ns=segment.host.wall_offset_ns,
+        gpu_uuid=board.uuid,
+        gpu_name=board.name,
+        driver=board.driver,
+        meter=devices.meter.name,
+        meter_note=devices.note,
+        git_commit=segment.host.git_commit,
+    )
+    outcome = "interrupted"
+    try:
+        if devices.host_meter is not None:
+            devices.host_meter.start()
+        for launch in launches:
+            if should_stop():
+                outcome = "stopped"
+                break
+            _measure_launch(segment, launch)
+        else:
+            outcome = "failed" if segment.failures else "finished"
+    finally:
+        devices.engine.stop()
+        devices.meter.stop()
+        if devices.host_meter is not None:
+            devices.host_meter.stop()
+        store.journal.append(SEGMENT_END, segment_id=segment.id, outcome=outcome)
+    return segment.failures
+
+
+def _steps(launches: Iterable[Launch]) -> list[tuple[Launch, Cell]]:
+    return [(launch, cell) for launch in launches for cell in launch.cells]
+
+
+def _measure_launch(segment: _Segment, launch: Launch) -> None:
+    """Measure the cells of one launch, on further launches where the engine or a batch gave way.
+
+    Transient trouble ends the engine; the cell it struck is tried once more on a fresh launch and then failed, the
+    others go on. A start that runs out of memory is tried again without its largest batch.
+    """
+    left = list(launch.cells)
+    struck: dict[str, int] = {}
+    concurrencies = sorted({c.concurrency for c in segment.block.cells if c.capture == launch.capture})
+    failed_starts = 0
+    while left and not segment.should_stop():
+        cell = left[0]
+        running: RunningLaunch | None = None
+        try:
+            running = _start(segment, launch, tuple(concurrencies))
+            failed_starts = 0
+            while left and not segment.should_stop():
+                cell = left[0]
+                _measure_cell(segment, launch, running, cell)
+                left.pop(0)
+        except EngineInfeasible as error:
+            if running is not None:
+                _record_outcome(
+                    segment, launch, cell, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
+                )
+                left.pop(0)
+            elif error.reason in SHRINKABLE and len({c.concurrency for c in left}) > 1:
+                largest = max(c.concurrency for c in left)
+                for c in [c for c in left if c.concurrency == largest]:
+                    _record_outcome(
+                        segment, launch, c, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
+                    )
+                left = [c for c in left if c.concurrency != largest]
+                concurrencies = [n for n in concurrencies if n < largest]
+            else:
+                for c in left:
+                    _record_outcome(
+                        segment, launch, c, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
+                    )
+                left = []
+        except (EngineTransient, MeterError) as error:
+            reason = getattr(error, "reason", Reason.NODE_TROUBLE)
+            segment.store.journal.append(
+                ERROR, segment_id=segment.id, drafter=launch.drafter, reason=str(reason), message=str(error)
+            )
+            log.warning("%s failed: %s", cell.path, error)
+            if running is None:
+                failed_starts += 1
+                if failed_starts > 1:
+                    for c in left:
+                        _fail(segment, launch, c, reason, str(error))
+                    left = []
+            else:
+                struck[cell.hash] = struck.get(cell.hash, 0) + 1
+                if struck[cell.hash] > 1:
+                    _fail(segment, launch, cell, reason, str(error))
+                    left.pop(0)
+        except EngineBug as error:
+            if running is None:
+                for c in left:
+                    _fail(segment, launch, c, Reason.COUNTS_MISSING, str(error))
+                left = []
+            else:
+                _fail(segment, launch, cell, Reason.COUNTS_MISSING, str(error))
+                left.pop(0)
+        finally:
+            segment.devices.engine.stop()
+
+
+def _start(segment: _Segment, launch: Launch, concurrencies: tuple[int, ...]) -> RunningLaunch:
+    study, block = segment.study, segment.block
+    number = segment.launches
+    segment.launches += 1
+    log_path = segment.folders.logs / study.name / block.id / f"{segment.id}-l{number}-{launch.drafter}.log"
+    spec = launch_spec(
+        study,
+        block,
+        launch,
+        concurrencies,
+        board_uuid=segment.board.uuid,
+        log_path=log_path,
+        cache_dir=segment.folders.cache,
+    )
+    running = start_launch(segment.devices, spec, study.file.protocol, number)
+    segment.store.journal.append(
+        LAUNCH,
+        segment_id=segment.id,
+        launch=number,
+        role=launch.role,
+        drafter=launch.drafter,
+        capture=launch.capture,
+        locked_mhz=launch.locked_mhz,
+        engine_version=running.capacity.engine_version,
+        max_running_requests=running.capacity.max_running_requests,
+        kv_tokens=running.capacity.kv_tokens,
+        captured_batches=list(running.capacity.captured_batches),
+        start_s=running.start_s,
+        ready_s=running.ready_s,
+        settled=running.settled,
+        idle_power_w=running.idle_power_w,
+        resolved=_plain_json(running.capacity.resolved),
+        log=str(log_path),
+    )
+    return running
+
+
+def _measure_cell(segment: _Segment, launch: Launch, running: RunningLaunch, cell: Cell) -> None:
+    pool = segment.pools[cell.corpus]
+    if len(pool) < cell.concurrency:
+        raise EngineInfeasible(
+            Reason.NOT_ENOUGH_PROMPTS,
+            f"the corpus '{cell.corpus}' holds {len(pool)} prompts and one batch needs {cell.concurrency}",
+            capacity_requests=len(pool),
+        )
+    for tried in range(2):
+        verdicts = _one_attempt(segment, launch, running, cell, pool)
+        # One automatic retry for trouble of the environment, none for content, none until a number pleases.
+        if tried == 0 and not worth_another_attempt(verdicts):
+            break
+    segment.done += 1
+
+
+def _one_attempt(
+    segment: _Segment, launch: Launch, running: RunningLaunch, cell: Cell, pool: Sequence[Prompt]
+) -> list[Verdict]:
+    attempt = segment.attempts.get(cell.hash, 0) + 1
+    segment.watch(Event(cell, launch.role, segment.done, segment.total))
+    segment.store.journal.append(
+        CELL_START, segment_id=segment.id, cell_hash=cell.hash, path=cell.path, role=launch.role, drafter=cell.drafter
+    )
+    clock = segment.devices.meter.clock
+    begun_ns = clock.now_ns()
+    context = _context(segment, launch, running, cell, attempt)
+    rows: list[dict[str, Any]] = []
+    for wave in measure_waves(segment.devices, running, cell, pool, segment.study.file.protocol):
+        rows.extend(wave_rows(wave, context))
+    verdicts = [judge(row, row.get("requests"), segment.study.file.validity) for row in rows]
+    _keep(segment, launch, running.number, cell, attempt, rows, verdicts, (clock.now_ns() - begun_ns) / 1e9)
+    return verdicts
+
+
+def _keep(
+    segment: _Segment,
+    launch: Launch,
+    launch_number: int,
+    cell: Cell,
+    attempt: int,
+    rows: Sequence[dict[str, Any]],
+    verdicts: Sequence[Verdict],
+    seconds: float | None,
+) -> None:
+    """Store, journal, and copy to the raw file: in this order, so that a kill in between loses and repeats nothing."""
+    stored = segment.store.name(cell.hash, segment.id, launch_number, attempt, launch.role)
+    segment.store.put(table_from_rows(rows), stored)
+    generation = [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
+    reasons = sorted({str(r) for v in generation for r in v.reasons})
+    invalid = next((v.validity for v in generation if v.validity != "valid"), generation[0].validity)
+    statuses = {row["status"] for row in rows}
+    status = "partial" if statuses == {"ok", "partial"} else rows[0]["status"]
+    segment.store.journal.append(
+        CELL,
+        segment_id=segment.id,
+        cell_hash=cell.hash,
+        path=cell.path,
+        drafter=cell.drafter,
+        launch=launch_number,
+        attempt=attempt,
+        role=launch.role,
+        status=status,
+        reason=rows[0].get("reason"),
+        validity=str(invalid),
+        validity_reasons=reasons,
+        seconds=seconds,
+        file=stored.path.name,
+    )
+    segment.attempts[cell.hash] = attempt
+    segment.store.build_raw(cell.hash, segment.folders.raw / cell.path)
+    segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, status, str(invalid)))
+
+
+def _record_outcome(
+    segment: _Segment, launch: Launch, cell: Cell, status: Status, reason: Reason, detail: str, capacity: int | None
+) -> None:
+    """Keep a cell that did not run as a result of its own: one row without energy, with reason and capacity."""
+    attempt = segment.attempts.get(cell.hash, 0) + 1
+    number = max(0, segment.launches - 1)
+    context = replace(_context(segment, launch, None, cell, attempt), capacity_requests=capacity)
+    row = outcome_row(context, status, reason, detail)
+    _keep(segment, launch, number, cell, attempt, [row], [judge(row, None, segment.study.file.validity)], None)
+    segment.done += 1
+
+
+def _fail(segment: _Segment, launch: Launch, cell: Cell, reason: Reason, message: str) -> None:
+    """Journal a cell without a result; it is measured again by the next run."""
+    segment.store.journal.append(
+        CELL,
+        segment_id=segment.id,
+        cell_hash=cell.hash,
+        path=cell.path,
+        drafter=cell.drafter,
+        role=launch.role,
+        attempt=segment.attempts.get(cell.hash, 0),
+        status=str(Status.FAILED),
+        reason=str(reason),
+        message=message[:4000],
+    )
+    segment.failures.append(f"{cell.drafter} at concurrency {cell.concurrency}: {message}")
+    segment.done += 1
+
+
+def _context(segment: _Segment, launch: Launch, running: RunningLaunch | None, cell: Cell, attempt: int) -> Context:
+    study = segment.study
+    drafter: Drafter = study.drafters[cell.drafter]
+    model = study.models[cell.model]
+    board, host, meter = segment.board, segment.host, segment.devices.meter
+    capacity = running.capacity if running else None
+    checkpoint = drafter.checkpoints.get(cell.model)
+    columns: dict[str, Any] = {
+        "study": study.name,
+        "site": study.file.site,
+        "model": cell.model,
+        "gpu": cell.gpu,
+        "n_gpus": 1,
+        "drafter": cell.drafter,
+        "scheme": drafter.scheme,
+        "draft_tokens": drafter.draft_tokens,
+        "verify_width": drafter.verify_width,
+        "concurrency": cell.concurrency,
+        "corpus": cell.corpus,
+        "language": study.corpora[cell.corpus].language,
+        "context_tokens": cell.context_tokens,
+        "seed": cell.seed,
+        "replicate": cell.replicate,
+        "waves": cell.waves,
+        "capture": cell.capture,
+        "locked_mhz": cell.locked_mhz,
+        "weight_dtype": model.weight_dtype,
+        "kv_dtype": model.kv_dtype,
+        "sampling": study.file.protocol.sampling,
+        "chat_template": capacity.resolved.get("chat_template_digest") if capacity else None,
+        "ignore_eos": study.file.protocol.ignore_eos,
+        "max_new_tokens": cell.max_new_tokens,
+        "ngram_state": study.file.protocol.ngram_state,
+        "pool_digest": cell.pool_digest,
+        "grid": ",".join(cell.grids),
+        "cell_hash": cell.hash,
+        "schema_version": SCHEMA_VERSION,
+        "protocol_version": PROTOCOL_VERSION,
+        "block_id": segment.block.id,
+        "block_order": segment.order[(launch.role, cell.hash)],
+        "segment_id": segment.id,
+        "launch": running.number if running else max(0, segment.launches - 1),
+        "role": launch.role,
+        "attempt": attempt,
+        "boot_id": host.boot_id,
+        "git_commit": host.git_commit,
+        "started_at": _utc_now(),
+        "engine": study.file.engine.name,
+        "engine_version": capacity.engine_version if capacity else (study.file.engine.version or "unknown"),
+        "model_revision": capacity.model_revision if capacity else model.checkpoint.revision,
+        "drafter_revision": capacity.drafter_revision if capacity else (checkpoint.revision if checkpoint else None),
+        "wall_offset_ns": host.wall_offset_ns,
+        "meter": meter.name,
+        "meter_lag_ms": meter.calibration.lag_ns / 1e6 if meter.calibration.calibrated else None,
+        "idle_power_w": running.idle_power_w if running else None,
+        "host_meter": segment.devices.host_meter.name if segment.devices.host_meter else None,
+        "gpu_uuid": board.uuid,
+        "gpu_name": board.name,
+        "driver": board.driver,
+        "power_limit_w": board.power_limit_w,
+        "ecc": board.ecc,
+        "host": host.host,
+        "cpu_model": host.cpu_model,
+        "numa_node": board.numa_node,
+        "governor": host.governor,
+        "load_average": load_average(),
+    }
+    return Context(
+        columns=columns,
+        board=board,
+        calibration=meter.calibration,
+        concurrency=cell.concurrency,
+        capacity_requests=capacity.max_running_requests if capacity else None,
+        validity=study.file.validity,
+    )
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _plain_json(value: Any) -> Any:
+    """Settings as JSON can hold them; what it cannot is kept as text, never dropped."""
+    if isinstance(value, dict) or hasattr(value, "items"):
+        return {str(k): _plain_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain_json(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)

@@ -1,0 +1,150 @@
+"""The store of a block: finished cells keyed by hash, segment and attempt; written once, never changed.
+
+    {store}/{study}/{block}/journal.jsonl
+    {store}/{study}/{block}/cells/{cell hash}/{segment}-l{launch}-a{attempt}-{role}.parquet
+
+The raw file that the workflow knows is a copy that holds all attempts of the cell's present hash, rebuilt from here:
+when a job fails, Snakemake deletes the outputs, never the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specjoule.blocks.journal import CELL, Journal
+from specjoule.errors import StoreError
+from specjoule.files import write_atomically
+from specjoule.windows.io import read_window_table, write_window_table
+
+
+@dataclass(frozen=True)
+class StoredAttempt:
+    """One finished attempt of a cell, by the parts of its file name."""
+
+    cell_hash: str
+    segment_id: str
+    launch: int
+    attempt: int
+    role: str
+    path: Path
+
+
+class BlockStore:
+    """Files of one block below the store's root."""
+
+    def __init__(self, root: Path, study: str, block_id: str) -> None:
+        self.directory = root / study / block_id
+        self.journal = Journal(self.directory / "journal.jsonl")
+
+    def put(self, table: pa.Table, attempt: StoredAttempt) -> Path:
+        """Write one attempt's rows; on return they are on disk under their final name."""
+        write_window_table(table, attempt.path)
+        return attempt.path
+
+    def name(self, cell_hash: str, segment_id: str, launch: int, attempt: int, role: str) -> StoredAttempt:
+        """Return the attempt with the path it is kept at."""
+        file = f"{segment_id}-l{launch}-a{attempt}-{role}.parquet"
+        return StoredAttempt(cell_hash, segment_id, launch, attempt, role, self.directory / "cells" / cell_hash / file)
+
+    def attempts(self, cell_hash: str) -> list[StoredAttempt]:
+        """Return the stored attempts of a cell, oldest first; unfinished temporary files are not among them."""
+        folder = self.directory / "cells" / cell_hash
+        found = [_parsed(cell_hash, path) for path in folder.glob("[!.]*.parquet")] if folder.is_dir() else []
+        return sorted((a for a in found if a is not None), key=lambda a: (a.attempt, a.launch))
+
+    def adopt_orphans(self) -> list[str]:
+        """Journal the attempts that were stored but not journalled because the runner was killed in between.
+
+        Returns their cell hashes. A file that cannot be read is set aside (renamed), so that its cell is measured
+        again and the damaged file can still be looked at.
+        """
+        known = {event.get("file") for event in self.journal.events() if event["event"] == CELL}
+        adopted = []
+        cells = self.directory / "cells"
+        for folder in sorted(cells.iterdir()) if cells.is_dir() else []:
+            for stored in self.attempts(folder.name):
+                if stored.path.name in known:
+                    continue
+                try:
+                    table = read_window_table(stored.path, columns=["status", "reason"])
+                except StoreError:
+                    set_aside(stored.path)
+                    continue
+                self.journal.append(
+                    CELL,
+                    cell_hash=stored.cell_hash,
+                    segment_id=stored.segment_id,
+                    launch=stored.launch,
+                    attempt=stored.attempt,
+                    role=stored.role,
+                    status=table.column("status")[0].as_py(),
+                    reason=table.column("reason")[0].as_py(),
+                    validity=None,
+                    validity_reasons=[],
+                    seconds=None,
+                    file=stored.path.name,
+                    adopted=True,
+                )
+                adopted.append(stored.cell_hash)
+        return adopted
+
+    def readable(self, cell_hash: str) -> bool:
+        """Say whether the cell has at least one readable attempt of role `cell`; damaged files are set aside."""
+        good = False
+        for stored in self.attempts(cell_hash):
+            try:
+                pq.read_metadata(stored.path)
+            except (OSError, pa.ArrowException):
+                set_aside(stored.path)
+                continue
+            good = good or stored.role == "cell"
+        return good
+
+    def build_raw(self, cell_hash: str, output: Path) -> bool:
+        """(Re)build the raw file at `output` from all attempts of the cell; returns False if there are none.
+
+        A file that already holds exactly these attempts is left alone, so that its time does not change.
+        """
+        attempts = self.attempts(cell_hash)
+        if not attempts:
+            return False
+        if len(attempts) == 1:
+            _copy_if_different(attempts[0].path, output)
+            return True
+        table = pa.concat_tables([read_window_table(a.path) for a in attempts])
+        if not _holds(output, table):
+            write_window_table(table, output)
+        return True
+
+
+def _copy_if_different(source: Path, output: Path) -> None:
+    data = source.read_bytes()
+    if not (output.is_file() and output.stat().st_size == len(data) and output.read_bytes() == data):
+        write_atomically(output, lambda temporary: temporary.write_bytes(data))
+
+
+def _holds(output: Path, table: pa.Table) -> bool:
+    """Say whether the file holds exactly this table; a damaged one or one of another version does not."""
+    try:
+        return output.exists() and bool(read_window_table(output).equals(table))
+    except StoreError:
+        return False
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged file so that it is kept but never read again."""
+    path.replace(path.with_name(f"{path.name}.damaged"))
+
+
+def _parsed(cell_hash: str, path: Path) -> StoredAttempt | None:
+    parts = path.stem.rsplit("-", 3)
+    if len(parts) != 4 or not parts[1].startswith("l") or not parts[2].startswith("a"):
+        return None
+    try:
+        return StoredAttempt(cell_hash, parts[0], int(parts[1][1:]), int(parts[2][1:]), parts[3], path)
+    except ValueError:
+        return None

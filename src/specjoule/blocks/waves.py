@@ -1,0 +1,72 @@
+"""The waves of one cell: flush, idle, submit the batch, cut the trace around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from specjoule.blocks.devices import Devices
+from specjoule.blocks.launching import RunningLaunch
+from specjoule.cells.cell import Cell
+from specjoule.engines.base import Batch
+from specjoule.meters.base import Trace
+from specjoule.prompts.corpus import Prompt
+from specjoule.reasons import Reason
+from specjoule.study.model import ProtocolConfig
+from specjoule.windows.build import Wave
+from specjoule.windows.timing import constant_batch_interval
+
+
+def measure_waves(
+    devices: Devices, running: RunningLaunch, cell: Cell, pool: Sequence[Prompt], protocol: ProtocolConfig
+) -> Iterator[Wave]:
+    """Run the cell's waves one after the other and yield each with its trace.
+
+    Wave i takes items i*c to (i+1)*c of the drawn pool. Before each: flush, and `idle_refreshes` refreshes of idling,
+    so that the window's edges are idle to busy and busy to idle. Raises what engine and meter raise.
+    """
+    meter, engine = devices.meter, devices.engine
+    refresh_ns = meter.calibration.refresh_ns or 100_000_000
+    for index in range(cell.waves):
+        prompts = tuple(pool[index * cell.concurrency : (index + 1) * cell.concurrency])
+        if protocol.ngram_state == "cold":
+            engine.flush()
+        meter.clock.sleep_s(protocol.idle_refreshes * refresh_ns / 1e9)
+        before = engine.counters()
+        result = engine.run(
+            Batch(
+                prompts=prompts,
+                max_new_tokens=cell.max_new_tokens,
+                ignore_eos=protocol.ignore_eos,
+                context_tokens=cell.context_tokens,
+            )
+        )
+        after = engine.counters()
+        trace = meter.trace(result.submit_ns, result.end_ns)
+        if not running.settled:
+            trace = _flagged(trace, Reason.NOT_SETTLED)
+        host = devices.host_meter.trace(result.submit_ns, result.end_ns) if devices.host_meter else None
+        yield Wave(
+            index=index,
+            prompts=prompts,
+            result=result,
+            trace=trace,
+            counters_before=before,
+            counters_after=after,
+            host_trace=host,
+            true_energy_j=_truth(devices, result.submit_ns, result.end_ns, constant_batch_interval(result.requests)),
+        )
+
+
+def _flagged(trace: Trace, reason: Reason) -> Trace:
+    return replace(trace, flags=(*trace.flags, reason))
+
+
+def _truth(
+    devices: Devices, start_ns: int, end_ns: int, decode: tuple[int, int] | None
+) -> tuple[float | None, float | None]:
+    """Exact energies of simulated boards (generation window, constant-batch interval); None on real ones."""
+    exact = getattr(devices.meter, "true_energy_j", None)
+    if exact is None:
+        return (None, None)
+    return (exact(start_ns, end_ns), exact(*decode) if decode else None)

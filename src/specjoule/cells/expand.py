@@ -1,0 +1,128 @@
+"""From a study to its cells: the union of its grids, each cell once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from specjoule.cells.cell import Cell
+from specjoule.cells.forecast import n_waves, plain_itl_ms
+from specjoule.engines.versions import declared_version
+from specjoule.errors import ConfigurationError
+from specjoule.prompts.corpus import corpus_digest, load_corpus
+from specjoule.study.model import Study
+from specjoule.version import PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What cells need to know of a corpus: its digest and how many distinct prompts it holds."""
+
+    digest: str
+    size: int
+
+
+def load_pools(study: Study) -> dict[str, Pool]:
+    """Read every corpus of the study once; returns digest and size by name. Raises ConfigurationError."""
+    pools = {}
+    for name, corpus in study.corpora.items():
+        prompts = load_corpus(Path(study.root) / corpus.path, name)
+        pools[name] = Pool(corpus_digest(prompts), len(prompts))
+    return pools
+
+
+def expand(
+    study: Study,
+    pools: Mapping[str, Pool],
+    *,
+    engine_version: str | None = None,
+    protocol_version: int = PROTOCOL_VERSION,
+) -> list[Cell]:
+    """Return the study's cells in the order of its grids, each point once with the names of all grids that hold it.
+
+    A drafter is left out for models it does not apply to; plain is in every grid. Raises ConfigurationError where two
+    grids want the same file measured in two ways.
+    """
+    file = study.file
+    version = engine_version if engine_version is not None else declared_version(file.engine)
+    fingerprints: dict[tuple[str, str], str] = {}
+    itl: dict[tuple[str, str, int], float] = {}
+    cells: dict[str, Cell] = {}
+    for grid_name, grid in file.grids.items():
+        max_new = grid.max_new_tokens or file.protocol.max_new_tokens
+        for model_name, drafter_name in product(grid.models, grid.drafters):
+            model, drafter = study.models[model_name], study.drafters[drafter_name]
+            if not drafter.applies_to(model_name):
+                continue
+            key = (model_name, drafter_name)
+            if key not in fingerprints:
+                fingerprints[key] = _fingerprint(study, model_name, drafter_name, version, protocol_version)
+            for gpu_name, concurrency in product(grid.gpus, grid.concurrency):
+                where = (model_name, gpu_name, concurrency)
+                if where not in itl:
+                    itl[where] = plain_itl_ms(model, study.gpus[gpu_name], concurrency)
+                for corpus in grid.corpora:
+                    pool = pools[corpus]
+                    waves = n_waves(
+                        concurrency=concurrency,
+                        pool=pool.size,
+                        min_prompts=file.protocol.min_prompts,
+                        min_window_s=file.protocol.min_window_s,
+                        max_new_tokens=max_new,
+                        itl_ms=itl[where],
+                        speedup=file.protocol.forecast_speedup,
+                    )
+                    for capture, mhz, context, seed, replicate in product(
+                        grid.capture, grid.locked_mhz, grid.context_tokens, grid.seeds, grid.replicates
+                    ):
+                        cell = Cell(
+                            study=file.study, model=model_name, gpu=gpu_name, drafter=drafter_name, corpus=corpus,
+                            concurrency=concurrency, seed=seed, replicate=replicate, capture=capture, locked_mhz=mhz,
+                            context_tokens=context, max_new_tokens=max_new, waves=waves, pool_digest=pool.digest,
+                            fingerprint=fingerprints[key], grids=(grid_name,),
+                        )  # fmt: skip
+                        _add(cells, cell)
+    return list(cells.values())
+
+
+def _add(cells: dict[str, Cell], cell: Cell) -> None:
+    known = cells.get(cell.path)
+    if known is None:
+        cells[cell.path] = cell
+    elif known.hash == cell.hash:
+        cells[cell.path] = replace(known, grids=known.grids + cell.grids)
+    else:
+        raise ConfigurationError(
+            f"grids '{known.grids[0]}' and '{cell.grids[0]}' both measure {cell.path} but in different ways "
+            "(answer length); give one of them another seed, or make it a study of its own"
+        )
+
+
+def _fingerprint(study: Study, model_name: str, drafter_name: str, engine_version: str, protocol_version: int) -> str:
+    """Canonical JSON of what a model, drafter, engine and protocol contribute to a cell's hash."""
+    file, model, drafter = study.file, study.models[model_name], study.drafters[drafter_name]
+    checkpoint = drafter.checkpoints.get(model_name)
+    protocol = file.protocol
+    content = {
+        "protocol_version": protocol_version,
+        "model": [model.checkpoint.path, model.checkpoint.revision, model.weight_dtype, model.kv_dtype],
+        "drafter": {
+            "scheme": drafter.scheme,
+            "draft_tokens": drafter.draft_tokens,
+            "verify_width": drafter.verify_width,
+            "serial_steps": drafter.serial_steps,
+            "checkpoint": [checkpoint.path, checkpoint.revision] if checkpoint else None,
+            "settings": drafter.settings,
+        },
+        "engine": {"name": file.engine.name, "version": engine_version, "settings": file.engine.settings},
+        "protocol": {
+            "ignore_eos": protocol.ignore_eos,
+            "sampling": protocol.sampling,
+            "max_prompt_tokens": protocol.max_prompt_tokens,
+            "ngram_state": protocol.ngram_state,
+        },
+    }
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

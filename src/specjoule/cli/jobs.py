@@ -1,0 +1,140 @@
+"""What the workflow's scripts do: arguments in, one library call, exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from specjoule.errors import SpecJouleError
+from specjoule.workflow import DEFAULT_STUDY, Project, open_project
+
+INTERRUPTED = 130
+
+
+def _parser(text: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--study", type=Path, default=DEFAULT_STUDY, help="study file (default: config/config.yaml)")
+    parser.add_argument("--overrides", type=json.loads, default={}, help="JSON object of keys that replace the file's")
+    return parser
+
+
+def _project(arguments: argparse.Namespace) -> Project:
+    return open_project(arguments.study, arguments.overrides)
+
+
+def measure_main(argv: Sequence[str] | None = None) -> int:
+    """Measure what a block lacks and write its record. Returns the exit code."""
+    parser = _parser("Measure what one block of a study lacks.")
+    parser.add_argument("--block", required=True)
+    parser.add_argument("--log", type=Path, help="file for the log (default: standard error)")
+    arguments = parser.parse_args(argv)
+    _log_to(arguments.log)
+    signal.signal(signal.SIGTERM, _interrupt)
+    from specjoule.blocks.devices import open_devices
+    from specjoule.blocks.record import block_record
+    from specjoule.blocks.runner import Folders, measure_block
+    from specjoule.blocks.store import BlockStore
+    from specjoule.cli.progress import watching
+    from specjoule.files import write_json
+
+    try:
+        project = _project(arguments)
+        block = project.block(arguments.block)
+        folders = Folders(project.raw, project.store, project.cache, project.logs)
+        gpu = project.study.gpus[block.gpu]
+        with watching(project.study, block) as watch:
+            measure_block(
+                project.study,
+                block,
+                folders,
+                lambda: open_devices(project.study, gpu, block.id, block.replicate),
+                watch=watch,
+            )
+        write_json(project.record(block.id), block_record(block, BlockStore(project.store, project.name, block.id)))
+    except SpecJouleError as error:
+        logging.getLogger(__name__).error("%s", error)
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: finished cells are kept; run again to go on", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def collect_main(argv: Sequence[str] | None = None) -> int:
+    """Judge a block's raw files and write its collected table. Returns the exit code."""
+    parser = _parser("Judge the windows of one block.")
+    parser.add_argument("--block", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    from specjoule.windows.collect import collect_files, drifts_of, write_rows
+
+    try:
+        project = _project(arguments)
+        block = project.block(arguments.block)
+        record = json.loads(project.record(block.id).read_text(encoding="utf-8"))
+        files = [project.raw_file(cell) for cell in block.cells]
+        table = collect_files(files, project.raw, project.study.file.validity, drifts_of(record))
+        write_rows(table, arguments.output)
+    except SpecJouleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def figures_main(argv: Sequence[str] | None = None) -> int:
+    """Build all tables and figures, or some by name. Returns the exit code."""
+    parser = _parser("Build tables and figures from the collected rows.")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", help="names of items; default: all")
+    arguments = parser.parse_args(argv)
+    from specjoule.tables.registry import build_all
+    from specjoule.windows.collect import read_rows
+
+    try:
+        project = _project(arguments)
+        rows = read_rows([project.rows(block.id) for block in project.blocks])
+        build_all(rows, arguments.output, project.name, only=arguments.only)
+    except SpecJouleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def made_main(argv: Sequence[str] | None = None) -> int:
+    """Print where the study's tables and figures are and how its joules were obtained. Returns the exit code."""
+    arguments = _parser("Name the tables and figures of a study.").parse_args(argv)
+    project = _project(arguments)
+    manifest_file = project.figures / "manifest.json"
+    if not manifest_file.exists():
+        return 0  # the run asked for something less than the figures
+    manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    print(f"\nStudy '{project.name}': tables and figures in {project.figures}/")
+    for item in manifest["items"]:
+        print(f"  {item['files'][0]:<36} {item['question']}")
+    print(
+        f"Energy: {manifest['energy']}. Cells: {manifest['cells']['pairs']} pairs, {manifest['cells']['excluded']} excluded."
+    )
+    for code, count in manifest["excluded_by_reason"].items():
+        print(f"  excluded: {count} x {code}")
+    return 0
+
+
+def _log_to(path: Path | None) -> None:
+    form = "%(asctime)s %(levelname)s %(message)s"
+    if path is None:
+        logging.basicConfig(level=logging.INFO, format=form)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(level=logging.INFO, format=form, filename=path)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Let SIGTERM end a block as Ctrl-C does: engine and meter stopped, finished cells kept."""
+    raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""The streaming client between a server and the time stamps."""

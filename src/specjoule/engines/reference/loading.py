@@ -1,0 +1,195 @@
+"""From a checkpoint's name to weights on a device, with a revision that says which weights they were."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from specjoule.engines.base import EngineInfeasible, LaunchSpec
+from specjoule.engines.embedded import SOURCE_FILE
+from specjoule.errors import ConfigurationError
+from specjoule.reasons import Reason
+from specjoule.study.catalogue import Checkpoint
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+ATTENTION_TYPES = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint in memory."""
+
+    model: Any
+    tokenizer: Any
+    revision: str
+    layers: int
+    context: int
+    """Tokens for which every layer sees everything: the model's context, or its attention window where shorter."""
+    eos_ids: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a checkpoint is and how it is known."""
+
+    path: str
+    hub_revision: str | None
+    """Commit to ask the hub for; None for a local directory."""
+    revision: str
+
+
+def locate(checkpoint: Checkpoint, override: str | None, where: str) -> Place:
+    """Find a checkpoint without loading it; ConfigurationError if it is missing or an unpinned hub name."""
+    name = override or checkpoint.path
+    directory = Path(name).expanduser()
+    if directory.is_dir():
+        if not (directory / "config.json").is_file():
+            raise ConfigurationError(f"{where}: {directory} holds no config.json; it is no transformers checkpoint")
+        return Place(str(directory), None, _local_revision(directory, checkpoint.revision))
+    if not HUB_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{where}: no checkpoint at {directory} (looked in {Path.cwd()}); the embedded model is made by "
+            "python -m specjoule.engines.embedded --output DIR"
+        )
+    if checkpoint.revision is None or not COMMIT.fullmatch(checkpoint.revision):
+        raise ConfigurationError(
+            f"{where}: {name} is no local directory, and as a name on the hub it needs `revision` to be a full commit "
+            f"(40 hex digits), not {checkpoint.revision!r}: a branch or tag can change between two rows"
+        )
+    return Place(name, checkpoint.revision, checkpoint.revision)
+
+
+def load(place: Place, device: str, dtype: str, attention: str, where: str) -> Loaded:
+    """Load weights and tokenizer onto `device`; EngineInfeasible where the machine or the architecture says no."""
+    options: dict[str, Any] = {"revision": place.hub_revision} if place.hub_revision else {}
+    transformers_logging.disable_progress_bar()
+    with out_of_memory(Reason.OOM_LOAD, f"{where}: the weights of {place.path} do not fit into the memory of {device}"):
+        try:
+            config = AutoConfig.from_pretrained(place.path, **options)
+            _refuse_recurrent(config, where)
+            model = AutoModelForCausalLM.from_pretrained(
+                place.path, config=config, dtype=getattr(torch, dtype), attn_implementation=attention, **options
+            )
+            tokenizer = AutoTokenizer.from_pretrained(place.path, **options)
+        except OSError as error:
+            raise ConfigurationError(f"{where}: {place.path} cannot be read ({_first_line(error)})") from error
+        except (ValueError, KeyError, ImportError) as error:
+            raise EngineInfeasible(
+                Reason.UNSUPPORTED_MODEL, f"{where}: transformers cannot load {place.path} ({_first_line(error)})"
+            ) from error
+        model = model.eval().to(device)
+    text = model.config.get_text_config()
+    return Loaded(
+        model=model,
+        tokenizer=tokenizer,
+        revision=place.revision,
+        layers=int(text.num_hidden_layers),
+        context=_context(text),
+        eos_ids=_eos_ids(model, tokenizer),
+    )
+
+
+def resolve_device(spec: LaunchSpec, wanted: str | None) -> str:
+    """Return the device to compute on; on a GPU the very board that the meter reads."""
+    device = wanted or spec.gpu.device
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ConfigurationError(f"engine.settings.device: {device!r} is no device ({_first_line(error)})") from error
+    if kind != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise ConfigurationError(
+            f"engine.settings.device: {device} was asked for, but this PyTorch ({torch.__version__}) sees no GPU"
+        )
+    if spec.device_uuid is None:
+        return device
+    boards = [f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(torch.cuda.device_count())]
+    if spec.device_uuid not in boards:
+        raise ConfigurationError(f"board {spec.device_uuid} is not among those PyTorch sees ({', '.join(boards)})")
+    found = f"cuda:{boards.index(spec.device_uuid)}"
+    if ":" in device and device != found:
+        raise ConfigurationError(
+            f"engine.settings.device: {device} is not the board that is measured ({spec.device_uuid} is {found})"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def out_of_memory(reason: Reason, message: str, capacity_requests: int | None = None) -> Iterator[None]:
+    """Turn an allocation that fails, on the host or on a GPU, into EngineInfeasible with `message`."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise EngineInfeasible(reason, message, capacity_requests) from error
+    except RuntimeError as error:
+        # The CPU allocator has no exception class of its own.
+        if "can't allocate memory" not in str(error) and "not enough memory" not in str(error):
+            raise
+        raise EngineInfeasible(reason, message, capacity_requests) from error
+
+
+def _refuse_recurrent(config: Any, where: str) -> None:
+    types = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    if types - ATTENTION_TYPES:
+        raise EngineInfeasible(
+            Reason.UNSUPPORTED_MODEL,
+            f"{where}: the reference engine rolls back a standard key-value cache only, and this model has layers of "
+            f"type {', '.join(sorted(types - ATTENTION_TYPES))}",
+        )
+
+
+def _context(text_config: Any) -> int:
+    """Return the tokens up to which an attention window changes nothing, because the cache keeps all of them."""
+    context = int(getattr(text_config, "max_position_embeddings", None) or 1 << 30)
+    window = getattr(text_config, "sliding_window", None)
+    types = getattr(text_config, "layer_types", None)
+    if window and (types is None or "sliding_attention" in types):
+        context = min(context, int(window))
+    return context
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    generation = getattr(model, "generation_config", None)
+    for found in (
+        getattr(generation, "eos_token_id", None),
+        getattr(model.config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    ):
+        if found is not None:
+            return frozenset([found] if isinstance(found, int) else found)
+    return frozenset()
+
+
+def _local_revision(directory: Path, stated: str | None) -> str:
+    """Return SOURCE.json's revision, else the stated one, else a digest of the files' names, sizes and headers."""
+    source = directory / SOURCE_FILE
+    if source.is_file():
+        try:
+            return str(json.loads(source.read_text(encoding="utf-8"))["revision"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{source}: holds no revision ({error}); make the model again") from error
+    if stated is not None:
+        return stated
+    digest = hashlib.sha256()
+    for file in sorted(f for f in directory.iterdir() if f.suffix in (".json", ".safetensors", ".bin")):
+        digest.update(f"{file.name}:{file.stat().st_size};".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(1 << 20))
+    return f"files-{digest.hexdigest()[:12]}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

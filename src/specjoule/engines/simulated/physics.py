@@ -1,0 +1,176 @@
+"""Time and power of a board: roofline with losses, voltage and frequency, the power limit.
+
+The calibrated peak of a board was reached at its power limit, hence at a lowered clock: that clock follows from the
+peak and the tensor units' width, the energy of an operation from the power that is then left for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specjoule.engines.simulated.parameters import BoardParameters, KernelParameters
+from specjoule.engines.simulated.workload import Cost
+from specjoule.errors import ConfigurationError
+from specjoule.meters.base import F64
+from specjoule.study.catalogue import Gpu
+
+_CLOCK_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What this board and this launch differ by from the nominal; factors around 1."""
+
+    power: float = 1.0
+    bandwidth: float = 1.0
+    time: float = 1.0
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Time and energy of steps at one clock; arrays over steps."""
+
+    verify_s: F64
+    draft_s: F64
+    verify_j: F64
+    """Beyond what the board draws while idle."""
+    draft_j: F64
+
+
+class Physics:
+    """One kind of board, from its catalogue entry and the simulation's parameters."""
+
+    def __init__(self, gpu: Gpu, board: BoardParameters, kernels: KernelParameters) -> None:
+        missing = [
+            k for k in ("power_limit_w", "memory_bytes", "peak_flop_s", "bandwidth_byte_s") if getattr(gpu, k) is None
+        ]
+        if missing:
+            raise ConfigurationError(
+                f"gpu '{gpu.name}' cannot be simulated: its entry lacks {', '.join(missing)}; add it or choose H100 or H200"
+            )
+        assert gpu.power_limit_w and gpu.peak_flop_s and gpu.bandwidth_byte_s
+        self.gpu, self.board, self.kernels = gpu, board, kernels
+        self.limit_w = gpu.power_limit_w
+        self.bandwidth = gpu.bandwidth_byte_s
+        self.peak = gpu.peak_flop_s
+        per_clock = board.multiprocessors * board.flop_per_clock_and_multiprocessor * board.matrix_efficiency
+        self.calibration_mhz = min(self.peak / per_clock / 1e6, board.max_clock_mhz)
+        v2 = float(self.voltage2(np.asarray(self.calibration_mhz)))
+        left = self.limit_w - board.loaded_idle_w - self._active_w(np.asarray(self.calibration_mhz))
+        traffic = board.matrix_byte_per_flop * board.byte_pj
+        self.flop_pj = float((left / self.peak * 1e12 - traffic) / v2)
+        """Energy of one operation at full voltage, pJ."""
+        if self.flop_pj <= 0:
+            raise ConfigurationError(
+                f"gpu '{gpu.name}': its power limit leaves nothing for computing; check simulation.yaml"
+            )
+
+    def voltage2(self, mhz: F64) -> F64:
+        """Return the square of the core voltage over the highest one."""
+        b = self.board
+        share = np.clip((mhz - b.voltage_knee_mhz) / (b.max_clock_mhz - b.voltage_knee_mhz), 0.0, None)
+        return np.asarray((b.voltage_floor + (1.0 - b.voltage_floor) * share) ** 2)
+
+    def _active_w(self, mhz: F64) -> F64:
+        return np.asarray(self.board.active_w * (mhz / self.board.max_clock_mhz) * self.voltage2(mhz))
+
+    def idle_w(self, mhz: float) -> float:
+        """Return the power of the loaded, idle board at a clock, at the leakage's reference temperature."""
+        b = self.board
+        # Half of it is memory, regulators and leakage that no clock changes.
+        return float(b.loaded_idle_w * (0.5 + 0.5 * self.voltage2(np.asarray(mhz)) * mhz / b.max_clock_mhz))
+
+    def compute_rate(self, mhz: F64) -> F64:
+        """Return the operations per second that large matrix products reach at a clock."""
+        return self.peak * mhz / self.calibration_mhz
+
+    def memory_rate(self, mhz: F64) -> F64:
+        """Return the bytes per second at a clock."""
+        return self.bandwidth * np.minimum(1.0, mhz / self.board.full_bandwidth_mhz)
+
+    def pass_seconds(self, cost: Cost, mhz: F64, spread: Spread, *, compute_efficiency: float = 1.0) -> F64:
+        """Return the time of passes inside their kernels, launches left out."""
+        k = self.kernels
+        rate = self.memory_rate(mhz) * spread.bandwidth
+        weights = cost.weight_bytes / k.weight_bandwidth_efficiency + cost.expert_bytes / k.expert_bandwidth_efficiency
+        memory = (
+            weights + cost.kv_bytes / k.kv_bandwidth_efficiency + cost.other_bytes / k.weight_bandwidth_efficiency
+        ) / rate
+        compute = cost.flop / (self.compute_rate(mhz) * compute_efficiency)
+        p = k.combine_exponent
+        if np.isinf(p):
+            return np.maximum(memory, compute)
+        top = np.maximum(memory, compute)
+        low = np.minimum(memory, compute) / top
+        return np.asarray(top * (1.0 + low**p) ** (1.0 / p))
+
+    def evaluate(
+        self, verify: Cost, draft: Cost | None, gap_s: F64, draft_gap_s: F64, *, capture: bool, mhz: F64, spread: Spread
+    ) -> StepCosts:
+        """Return time and energy of steps at clocks `mhz` (an array over steps or one number)."""
+        verify_s, verify_j = self._part(verify, gap_s, capture, mhz, spread)
+        if draft is None:
+            zero = np.zeros_like(verify_s)
+            return StepCosts(verify_s, zero, verify_j, zero)
+        draft_s, draft_j = self._part(draft, draft_gap_s, capture, mhz, spread)
+        return StepCosts(verify_s, draft_s, verify_j, draft_j)
+
+    def _part(self, cost: Cost, gap_s: F64, capture: bool, mhz: F64, spread: Spread) -> tuple[F64, F64]:
+        k, b = self.kernels, self.board
+        inside = self.pass_seconds(cost, mhz, spread)
+        # Ramp and tail of a kernel are half latency of the memory system, half of the cores.
+        tails = cost.kernels * k.captured_us * 1e-6 * (0.5 + 0.5 * b.max_clock_mhz / mhz)
+        busy = inside + tails
+        seconds = busy if capture else np.maximum(busy, cost.kernels * k.eager_us * 1e-6)
+        seconds = (seconds + gap_s) * spread.time
+        energy = busy * self._active_w(mhz) + cost.bytes * b.byte_pj * 1e-12
+        energy = energy + cost.flop * self.flop_pj * 1e-12 * self.voltage2(mhz)
+        return seconds, energy * spread.power
+
+    def limited_clock(
+        self,
+        verify: Cost,
+        draft: Cost | None,
+        gap_s: F64,
+        draft_gap_s: F64,
+        *,
+        capture: bool,
+        wanted_mhz: float,
+        idle_w: float,
+        spread: Spread,
+    ) -> F64:
+        """Return the clock of each step: `wanted_mhz`, or what keeps the step's mean power at the limit."""
+        at_top = self.evaluate(
+            verify, draft, gap_s, draft_gap_s, capture=capture, mhz=np.asarray(wanted_mhz), spread=spread
+        )
+        size = at_top.verify_s.shape[0]
+        if float(np.max(_power(at_top, idle_w))) <= self.limit_w:
+            return np.full(size, wanted_mhz)
+        # Costs change slowly over a wave: solve at a few steps and interpolate.
+        some = np.unique(np.linspace(0, size - 1, min(size, 17)).round().astype(np.int64))
+        clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
+        solved = np.empty(some.size)
+        part = (verify[some], draft[some] if draft is not None else None, gap_s[some], draft_gap_s[some])
+        grid = np.stack(
+            [_power(self.evaluate(*part, capture=capture, mhz=np.asarray(c), spread=spread), idle_w) for c in clocks]
+        )
+        for j in range(some.size):
+            column = grid[:, j]
+            below = np.nonzero(column <= self.limit_w)[0]
+            if below.size == 0:
+                solved[j] = clocks[-1]
+                continue
+            i = int(below[0])
+            if i == 0:
+                solved[j] = clocks[0]
+                continue
+            share = (column[i - 1] - self.limit_w) / (column[i - 1] - column[i])
+            solved[j] = clocks[i - 1] + share * (clocks[i] - clocks[i - 1])
+        return np.interp(np.arange(size), some, solved)
+
+
+def _power(step: StepCosts, idle_w: float) -> F64:
+    seconds = step.verify_s + step.draft_s
+    return np.asarray((step.verify_j + step.draft_j) / seconds + idle_w)

@@ -1,0 +1,34 @@
+"""The version string that an engine's cells are hashed with, known before the engine is started."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from specjoule.study.model import EngineConfig
+from specjoule.version import __version__
+
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "reference": ("torch", "transformers"),
+    "transformers": ("torch", "transformers"),
+}
+"""Libraries whose release can change an engine's numbers, for engines that run in this environment."""
+
+
+def declared_version(engine: EngineConfig) -> str:
+    """Return the version the study's cells are measured with.
+
+    A pinned `engine.version` wins; else the installed libraries that compute, read from package metadata so that
+    nothing heavy is imported. A library that is missing is named as such: the engine will say how to install it.
+    """
+    if engine.version is not None:
+        return engine.version
+    if engine.name in LIBRARIES:
+        return "+".join(f"{name}-{_installed(name)}" for name in LIBRARIES[engine.name])
+    return f"{engine.name}-{__version__}"
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name).split("+")[0]
+    except metadata.PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,1 @@
+"""Figures of the write-up. Modules here only draw: every number comes from the analysis."""

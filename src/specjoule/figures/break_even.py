@@ -1,0 +1,55 @@
+"""Energy per step relative to plain against tokens committed per round, with the line on which they balance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid, seed_mark
+from specjoule.figures.style import look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_break_even(points: pd.DataFrame) -> Figure:
+    """Draw `break_even_points`: right of the line A = r_E speculation saves energy, left of it it costs.
+
+    Each drafter's points are joined in order of concurrency, with the smallest and largest written beside them.
+    """
+    panels = list(points.groupby("panel", sort=False))
+    fig, axes = panel_grid(len(panels), height_in=2.1)
+    top = 1.12 * float(np.nanmax(points[["a_spec", "r_e"]].to_numpy()))
+    low = min(0.95, 0.95 * float(np.nanmin(points[["a_spec", "r_e"]].to_numpy())))
+    for ax, (title, part) in zip(axes, panels, strict=True):
+        ax.fill_between([low, top], [low, top], top, color="#000000", alpha=0.05, linewidth=0)
+        ax.plot([low, top], [low, top], color="#333333", linewidth=0.9)
+        ax.text(0.03, 0.97, "costs energy", transform=ax.transAxes, ha="left", va="top", fontsize=6.5, color="#444444")
+        ax.text(0.97, 0.03, "saves energy", transform=ax.transAxes, ha="right", va="bottom", fontsize=6.5,
+                color="#444444")  # fmt: skip
+        for drafter, scheme, width in drafters_of(points).itertuples(index=False):
+            mine = part.loc[part["drafter"] == drafter]
+            if mine.empty:
+                continue
+            style = look(scheme, width)
+            seeds = mine.loc[mine["kind"] == "seed"]
+            seed_mark(ax, seeds["a_spec"], seeds["r_e"], style)
+            medians = mine.loc[mine["kind"] == "median"].sort_values("concurrency")
+            ax.plot(medians["a_spec"], medians["r_e"], **style.line())
+            for end in sorted({0, len(medians) - 1}):
+                one = medians.iloc[end]
+                ax.annotate(f"{int(one['concurrency'])}", (one["a_spec"], one["r_e"]), xytext=(3.5, -1),
+                            textcoords="offset points", fontsize=5.8, color=style.color)  # fmt: skip
+        ax.set_xlim(low, top)
+        ax.set_ylim(low, top)
+        ax.set_title(str(title))
+    window = ", ".join(sorted(points["r_e_window"].dropna().unique()))
+    axis_titles(
+        fig,
+        "Tokens committed per request and round, A",
+        f"Energy per step relative to plain, $r_E$\n({window} windows)",
+    )
+    drafter_legend(fig, points)
+    return fig

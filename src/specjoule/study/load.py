@@ -1,0 +1,221 @@
+"""Read a study and its catalogues; every fault is refused with file, key, reason and the nearest valid name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from specjoule.errors import ConfigurationError
+from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model
+from specjoule.study.model import Study, StudyFile
+
+T = TypeVar("T", bound=Entry)
+
+CATALOGUES: dict[str, type[Entry]] = {"models": Model, "drafters": Drafter, "gpus": Gpu, "corpora": Corpus}
+
+
+def load_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
+    """Read the study file at `path` with its catalogues (default: `models.yaml` ... beside it) and check all of it.
+
+    `overrides` replaces top-level or nested keys (as Snakemake's `--config` does). Raises ConfigurationError.
+    """
+    path = Path(path)
+    raw = _read_yaml(path)
+    return study_from_mapping(_merged(raw, overrides or {}), path)
+
+
+def study_from_mapping(raw: Mapping[str, Any], path: Path) -> Study:
+    """Check a study given as a mapping; `path` is where it came from, for messages and relative names."""
+    file = _validated(StudyFile, raw, path)
+    root = _root_of(path)
+    entries: dict[str, dict[str, Any]] = {}
+    for kind, model in CATALOGUES.items():
+        entries[kind] = _load_catalogue(path.parent / file.catalogues.get(kind, f"{kind}.yaml"), kind, model)  # type: ignore[call-overload]
+    used: dict[str, dict[str, Any]] = {kind: {} for kind in CATALOGUES}
+    for grid_name, grid in file.grids.items():
+        for kind in CATALOGUES:
+            for name in getattr(grid, kind):
+                if name not in entries[kind]:
+                    raise ConfigurationError(
+                        f"{path}: grids.{grid_name}.{kind}: no '{name}' in the catalogue; {nearest(name, entries[kind])}"
+                    )
+                used[kind][name] = entries[kind][name]
+    study = Study(file=file, root=str(root), **used)
+    _refuse_impossible(study, path)
+    return study
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Return the end of an error sentence that names the closest valid names."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"valid: {', '.join(names)}" if names else "none is defined"
+
+
+def _root_of(path: Path) -> Path:
+    """The folder above `config/`, or the file's own folder."""
+    folder = path.resolve().parent
+    return folder.parent if folder.name == "config" else folder
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file; name a study file such as config/config.yaml") from None
+    except IsADirectoryError:
+        raise ConfigurationError(f"{path}: is a folder; name a study file such as config/config.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read as text ({error}); check the file and its permissions"
+        ) from error
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigurationError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', error)})") from error
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{path}: holds no keys; a study or catalogue is a YAML mapping")
+    return data
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, which YAML libraries otherwise drop in silence."""
+
+
+def _construct_unique(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    seen: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=deep)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key '{key}' is given twice", key_node.start_mark)
+        seen[key] = loader.construct_object(value_node, deep=True)
+    return seen
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
+
+
+def _load_catalogue(path: Path, kind: str, model: type[T]) -> dict[str, T]:
+    raw = _read_yaml(path)
+    if set(raw) != {kind}:
+        raise ConfigurationError(f"{path}: must hold the one key '{kind}', found {', '.join(map(str, raw)) or 'none'}")
+    entries = raw[kind]
+    if not isinstance(entries, dict):
+        raise ConfigurationError(f"{path}: '{kind}' must map names to entries")
+    return {
+        str(name): _validated(
+            model, {"name": name, **(entry if isinstance(entry, dict) else {})}, path, f"{kind}.{name}"
+        )
+        for name, entry in entries.items()
+    }
+
+
+def _validated(model: type[T], raw: Mapping[str, Any], path: Path, prefix: str = "") -> T:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigurationError(_message(error, model, path, prefix)) from error
+
+
+def _message(error: ValidationError, model: type[BaseModel], path: Path, prefix: str) -> str:
+    lines = []
+    for item in error.errors():
+        location = [str(part) for part in item["loc"]]
+        key = ".".join([prefix, *location] if prefix else location) or "(file)"
+        if item["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key; {nearest(location[-1], _keys_at(model, location[:-1]))}")
+        elif item["type"] == "missing":
+            lines.append(f"{key}: missing; add it")
+        elif item["type"] == "literal_error":
+            allowed = str(item.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
+            lines.append(f"{key}: '{item['input']}' is not allowed; {nearest(str(item['input']), allowed)}")
+        else:
+            lines.append(f"{key}: {item['msg'].removeprefix('Value error, ')} (found {item['input']!r:.80})")
+    return f"{path}: " + "\n  ".join(lines)
+
+
+def _keys_at(model: type[BaseModel], location: list[str]) -> list[str]:
+    """Field names of the nested model that `location` leads to."""
+    current: Any = model
+    for part in location:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_inside(current.model_fields[part].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_inside(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _model_inside(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in overrides.items():
+        if isinstance(value, Mapping) and isinstance(out.get(key), Mapping):
+            out[key] = _merged(out[key], value)
+        else:
+            out[key] = value
+    return out
+
+
+def _refuse_impossible(study: Study, path: Path) -> None:
+    """Refuse what could never run, before any job starts."""
+    for name, drafter in study.drafters.items():
+        if drafter.verify_width != drafter.draft_tokens + 1:
+            raise ConfigurationError(
+                f"{path}: drafter '{name}' proposes {drafter.draft_tokens} and verifies {drafter.verify_width}; "
+                "verify_width must be draft_tokens + 1"
+            )
+        if drafter.is_plain and drafter.draft_tokens:
+            raise ConfigurationError(
+                f"{path}: drafter '{name}' is plain and cannot propose tokens; set draft_tokens to 0"
+            )
+        if not drafter.is_plain and not drafter.draft_tokens:
+            raise ConfigurationError(f"{path}: drafter '{name}' proposes nothing; set draft_tokens to at least 1")
+    _refuse_same_drafters(study, path)
+    for grid_name, grid in study.file.grids.items():
+        for drafter_name in grid.drafters:
+            if not any(study.drafters[drafter_name].applies_to(m) for m in grid.models):
+                raise ConfigurationError(
+                    f"{path}: grids.{grid_name}.drafters: '{drafter_name}' applies to none of the grid's models "
+                    f"({', '.join(grid.models)}); add a checkpoint for one of them in the drafter catalogue or drop it"
+                )
+        for gpu_name in grid.gpus:
+            gpu = study.gpus[gpu_name]
+            if gpu.device == "cpu" and any(grid.capture) and study.file.engine.name == "reference":
+                raise ConfigurationError(
+                    f"{path}: grids.{grid_name}.capture: there are no graphs to capture on '{gpu_name}'; set capture: [false]"
+                )
+            if gpu.device == "cpu" and any(mhz is not None for mhz in grid.locked_mhz):
+                raise ConfigurationError(
+                    f"{path}: grids.{grid_name}.locked_mhz: clocks of '{gpu_name}' cannot be locked"
+                )
+    for mix, weights in study.file.analysis.mixes.items():
+        if not weights or any(w < 0 for w in weights.values()) or sum(weights.values()) <= 0:
+            raise ConfigurationError(f"{path}: analysis.mixes.{mix}: weights must be non-negative and not all zero")
+
+
+def _refuse_same_drafters(study: Study, path: Path) -> None:
+    seen: dict[str, str] = {}
+    for name, drafter in study.drafters.items():
+        key = drafter.model_dump_json(exclude={"name", "label", "inferred", "origin"})
+        if key in seen:
+            raise ConfigurationError(
+                f"{path}: drafters '{seen[key]}' and '{name}' are the same thing under two names; drop one"
+            )
+        seen[key] = name

@@ -1,0 +1,153 @@
+"""One data frame, three files: CSV with full precision, Markdown and LaTeX to read; provenance and exclusions always.
+
+Writing goes to a temporary name first, so that a table is whole or absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from specjoule.reasons import Reason
+from specjoule.tables.labels import label
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≤": r"$\leq$", "≥": r"$\geq$", "±": r"$\pm$",
+    "×": r"$\times$", "−": r"$-$", "–": "--", "τ": r"$\tau$", "ρ": r"$\rho$", "Σ": r"$\Sigma$", "γ": r"$\gamma$",
+    "≠": r"$\neq$", "·": r"$\cdot$", "→": r"$\to$", "∞": r"$\infty$",
+}  # fmt: skip
+
+
+def write_table(
+    df: pd.DataFrame,
+    directory: Path,
+    name: str,
+    *,
+    caption: str,
+    provenance: str,
+    excluded: Mapping[str, int] | pd.DataFrame | None = None,
+    columns: tuple[str, ...] | None = None,
+) -> list[Path]:
+    """Write `name`.csv, `name`.md and `name`.tex into `directory`; return their paths.
+
+    The CSV holds every column at full precision and a `provenance` column, so that the words travel with the numbers.
+    Markdown and LaTeX show `columns` (default: all), with headings from `labels` and four significant digits, the
+    caption, the provenance, and what was left out: counts by reason code. `excluded` is those counts or the frame of
+    excluded cells (its `reason` column is counted).
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    shown = [c for c in (columns or tuple(df.columns)) if c in df.columns]
+    view = df[shown]
+    counts = count_reasons(excluded) if isinstance(excluded, pd.DataFrame) else dict(excluded or {})
+    note = exclusion_note(counts)
+    texts = {
+        ".csv": df.assign(provenance=provenance).to_csv(index=False, lineterminator="\n"),
+        ".md": _markdown(view, caption, provenance, note),
+        ".tex": _latex(view, name, caption, provenance, note),
+    }
+    return [write_text(directory / f"{name}{suffix}", text) for suffix, text in texts.items()]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file whole or not at all (temporary name, then rename)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def count_reasons(excluded: pd.DataFrame) -> dict[str, int]:
+    """Count excluded cells by reason code, most frequent first; a cell with two codes counts under both."""
+    if excluded.empty:
+        return {}
+    codes = excluded["reason"].str.split(",").explode()
+    counts = codes.value_counts()
+    return {str(k): int(v) for k, v in sorted(counts.items(), key=lambda kv: (-int(kv[1]), str(kv[0])))}
+
+
+def exclusion_note(counts: Mapping[str, int]) -> str:
+    """One sentence on what was left out, with each code's own sentence."""
+    if not counts:
+        return "Excluded: none."
+    known = {r.value: r.text for r in Reason}
+    parts = [
+        f"{n} {code} ({known[code].rstrip('.')})" if code in known else f"{n} {code}" for code, n in counts.items()
+    ]
+    return "Excluded cells by reason: " + "; ".join(parts) + "."
+
+
+def format_value(value: object) -> str:
+    """Format one cell for reading: four significant digits, 'yes'/'no', an en dash for a missing value."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return "–"
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return _number(value)
+    return str(value)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == round(value) and abs(value) < 1e6:
+        return f"{value:.0f}"
+    size = abs(value)
+    if size >= 1e6 or size < 1e-4:
+        return f"{value:.3g}"
+    digits = max(0, 3 - math.floor(math.log10(size)))
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def _cells(view: pd.DataFrame) -> tuple[list[str], list[list[str]], list[bool]]:
+    heads = [label(c) for c in view.columns]
+    numeric = [pd.api.types.is_numeric_dtype(view[c]) and not pd.api.types.is_bool_dtype(view[c]) for c in view.columns]
+    texts = [[format_value(v) for v in view[c].tolist()] for c in view.columns]
+    return heads, [list(r) for r in zip(*texts, strict=True)], numeric
+
+
+def _markdown(view: pd.DataFrame, caption: str, provenance: str, note: str) -> str:
+    heads, body, numeric = _cells(view)
+    escape: Callable[[str], str] = lambda s: s.replace("|", "\\|").replace("\n", " ")  # noqa: E731
+    lines = [caption, "", f"**Energy: {provenance}.** {note}", ""]
+    if not body:
+        return "\n".join([*lines, "*No cell of this data answers this question.*", ""])
+    lines.append("| " + " | ".join(map(escape, heads)) + " |")
+    lines.append("|" + "|".join("---:" if n else "---" for n in numeric) + "|")
+    lines.extend("| " + " | ".join(map(escape, r)) + " |" for r in body)
+    return "\n".join([*lines, ""])
+
+
+def latex_escape(text: str) -> str:
+    """Escape a text for LaTeX (pdfLaTeX without extra packages)."""
+    return "".join(_LATEX.get(ch, ch) for ch in text)
+
+
+def _latex(view: pd.DataFrame, name: str, caption: str, provenance: str, note: str) -> str:
+    heads, body, numeric = _cells(view)
+    spec = "".join("r" if n else "l" for n in numeric)
+    rows = [" & ".join(map(latex_escape, r)) + r" \\" for r in body]
+    if not rows:
+        spec, heads, rows = "l", [""], [r"No cell of this data answers this question. \\"]
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs,longtable}",
+            rf"\begin{{longtable}}{{{spec}}}",
+            rf"\caption{{{latex_escape(caption)} Energy: {latex_escape(provenance)}. {latex_escape(note)}}}"
+            rf"\label{{tab:{name}}}\\",
+            r"\toprule",
+            " & ".join(map(latex_escape, heads)) + r" \\",
+            r"\midrule\endhead",
+            *rows,
+            r"\bottomrule",
+            r"\end{longtable}",
+            "",
+        ]
+    )

@@ -1,0 +1,56 @@
+"""Reading and writing raw window files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specjoule.errors import StoreError
+from specjoule.files import write_atomically
+from specjoule.windows.schema import ARROW_SCHEMA, BY_NAME, SCHEMA_VERSION
+
+
+def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Make a table of the schema from rows; a column the schema lacks, or a required one left out, is an error.
+
+    Raises ValueError: a row that does not fit is a fault in the code that made it, never of the user.
+    """
+    unknown = {key for row in rows for key in row} - set(BY_NAME)
+    if unknown:
+        raise ValueError(f"columns not in the schema: {', '.join(sorted(unknown))}")
+    for name, column in BY_NAME.items():
+        if not column.nullable and any(row.get(name) is None for row in rows):
+            raise ValueError(f"column '{name}' must not be null")
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=ARROW_SCHEMA)
+
+
+def write_window_table(table: pa.Table, path: Path) -> None:
+    """Write a raw window file atomically. Raises StoreError."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a raw window file, all columns or some. Raises StoreError naming the file and what is wrong with it."""
+    try:
+        file = pq.ParquetFile(path)
+        version = int((file.schema_arrow.metadata or {}).get(b"specjoule_schema_version", b"0"))
+        if version == 0:
+            raise StoreError(f"{path}: is a Parquet file but not one of raw windows; name a file below results/raw")
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path}: was written by a newer release (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade"
+            )
+        table = file.read(columns=list(columns) if columns is not None else None)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise StoreError(f"{path}: is a folder, not a raw window file") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise StoreError(f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]})") from error
+    return table

@@ -1,0 +1,155 @@
+"""Which rows may enter a ratio: one pure function, used for the journal's provisional verdict and again at collect.
+
+Rules are set before the data (`ValidityConfig`); each names its reason code. An invalid row is kept and never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specjoule.reasons import Reason, Status, Validity
+from specjoule.study.model import ValidityConfig
+
+THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown"})
+HARDWARE = frozenset({"hw_slowdown", "hw_power_brake"})
+
+INFORMATIVE = frozenset({Reason.LAG_NOT_CALIBRATED, Reason.CALIBRATION_STALE, Reason.WINDOW_TOO_SHORT})
+"""Flags that a row carries without being invalid by them alone; short windows are judged by their uncertainty."""
+
+ENVIRONMENTAL = frozenset(
+    {
+        Reason.METER_GAP, Reason.COUNTER_RESET, Reason.COUNTER_DECREASE, Reason.COUNTER_FROZEN, Reason.DRIVER_RELOADED,
+        Reason.FOREIGN_PROCESSES, Reason.CLIENT_BEHIND, Reason.ZERO_ENERGY, Reason.OUTSIDE_TRACE,
+    }
+)  # fmt: skip
+"""Reasons that lie in the environment of one attempt: worth one more, never in what was generated."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Validity of one row, with every reason that speaks against it."""
+
+    validity: Validity
+    reasons: tuple[Reason, ...]
+
+
+def judge(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None, rules: ValidityConfig) -> Verdict:
+    """Return the verdict on one raw row.
+
+    `requests` are the generation row's nested records (needed for the sums over requests; None on a decode row).
+    A run that yielded nothing (infeasible, failed) is `not_measured` with the run's own reason.
+    """
+    if row["status"] in (Status.INFEASIBLE, Status.FAILED):
+        return Verdict(Validity.NOT_MEASURED, (Reason(row["reason"]),))
+    reasons: list[Reason] = []
+    reasons += [r for r in map(Reason, row.get("flags") or ()) if r not in INFORMATIVE]
+    reasons += _energy_reasons(row, rules)
+    reasons += _board_reasons(row, rules)
+    if row["window"] == "generation":
+        reasons += _accounting_reasons(row, requests or ())
+        reasons += _content_reasons(row, rules)
+    distinct = tuple(dict.fromkeys(reasons))
+    return Verdict(Validity.INVALID if distinct else Validity.VALID, distinct)
+
+
+def worth_another_attempt(verdicts: Sequence[Verdict]) -> bool:
+    """Say whether a cell's invalid rows are invalid for environmental reasons only."""
+    reasons = {r for v in verdicts if v.validity is Validity.INVALID for r in v.reasons}
+    return bool(reasons) and reasons <= ENVIRONMENTAL
+
+
+def _energy_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason]:
+    out: list[Reason] = []
+    energy = row.get("energy_j")
+    if energy is None:
+        # A decode window that does not exist says so by its flag and is simply not there.
+        return [Reason.WINDOW_TOO_SHORT if row["window"] == "decode" else Reason.NO_METER]
+    if not energy > 0:
+        out.append(Reason.ZERO_ENERGY)
+    if not (row.get("committed_tokens") or 0) > 0:
+        out.append(Reason.NO_TOKENS)
+    limit, power = row.get("power_limit_w"), row.get("power_mean_w")
+    if limit is not None and power is not None and power > rules.power_limit_factor * limit:
+        out.append(Reason.POWER_ABOVE_LIMIT)
+    uncertainty = row.get("energy_uncertainty_j")
+    if uncertainty is not None and energy > 0 and uncertainty / energy > rules.max_relative_uncertainty:
+        out.append(Reason.WINDOW_TOO_SHORT)
+    integral = row.get("power_integral_j")
+    if integral is not None and energy > 0 and abs(integral - energy) / energy > rules.max_cross_check:
+        out.append(Reason.CROSS_CHECK)
+    return out
+
+
+def _board_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason]:
+    out: list[Reason] = []
+    if (row.get("foreign_processes") or 0) > 0:
+        out.append(Reason.FOREIGN_PROCESSES)
+    throttle = set(row.get("throttle_reasons") or ())
+    if throttle & THERMAL:
+        out.append(Reason.THERMAL_SLOWDOWN)
+    if throttle & HARDWARE:
+        out.append(Reason.HARDWARE_SLOWDOWN)
+    locked, mean = row.get("locked_mhz"), row.get("sm_clock_mean_mhz")
+    if locked is not None and mean is not None and abs(mean - locked) / locked > rules.max_clock_deviation:
+        out.append(Reason.CLOCK_NOT_OBEYED)
+    if row.get("capture") and row.get("capture_verified") is False:
+        out.append(Reason.CAPTURE_FELL_BACK)
+    elif row.get("capture") and row.get("capture_verified") is None:
+        out.append(Reason.CAPTURE_NOT_PROVEN)
+    if row.get("draft_width_changed"):
+        out.append(Reason.DRAFT_WIDTH_CHANGED)
+    lag = row.get("client_lag_ms")
+    if lag is not None and lag > rules.max_client_lag_ms:
+        out.append(Reason.CLIENT_BEHIND)
+    mine, engines = row.get("realized_batch"), row.get("realized_batch_engine")
+    if (
+        row["window"] == "generation"
+        and mine
+        and engines is not None
+        and abs(engines - mine) / mine > rules.max_batch_disagreement
+    ):
+        out.append(Reason.ENGINE_BATCH_DISAGREES)
+    return out
+
+
+def _accounting_reasons(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> list[Reason]:
+    """The identities that every raw row satisfies or is rejected with the reason."""
+    out: list[Reason] = []
+    if sum(r["committed_tokens"] for r in requests) != row["committed_tokens"]:
+        out.append(Reason.DENOMINATOR_MISMATCH)
+    width = row["verify_width"]
+    for r in requests:
+        committed, rounds = r["committed_tokens"], r["rounds"]
+        if r["output_token_ids"] and len(r["output_token_ids"]) != committed:
+            out.append(Reason.DENOMINATOR_MISMATCH)
+        if sum(r["chunk_tokens"]) != committed:
+            out.append(Reason.DENOMINATOR_MISMATCH)
+        if rounds is None or r["accepted_draft_tokens"] is None:
+            out.append(Reason.COUNTS_MISSING)
+            continue
+        decoded = committed - 1
+        if decoded != r["accepted_draft_tokens"] + rounds - r["cut_tokens"] or not rounds <= decoded <= rounds * width:
+            out.append(Reason.ROUNDS_INCONSISTENT)
+        histogram = r["acceptance_histogram"]
+        if histogram is not None and (
+            sum(histogram) != rounds or sum(i * h for i, h in enumerate(histogram)) != r["accepted_draft_tokens"]
+        ):
+            out.append(Reason.HISTOGRAM_INCONSISTENT)
+        if row["ignore_eos"] and committed < row["max_new_tokens"]:
+            out.append(Reason.SHORT_ANSWER)
+    return out
+
+
+def _content_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason]:
+    out: list[Reason] = []
+    unique, peak = row.get("unique_prompts"), row.get("realized_batch_peak")
+    if unique is not None and row["status"] == Status.OK and unique < row["concurrency"]:
+        out.append(Reason.REPEATED_PROMPTS)
+    if (row.get("cached_tokens") or 0) > 0:
+        out.append(Reason.CACHE_HIT)
+    degenerate = row.get("degenerate_requests")
+    if degenerate is not None and peak and degenerate / row["concurrency"] > rules.max_degenerate_share:
+        out.append(Reason.DEGENERATE_OUTPUT)
+    return out

@@ -1,0 +1,124 @@
+"""A study as files: which cells and blocks it has and where everything lies.
+
+This is what the Snakefile and the commands stand on. Nothing heavy is imported: Snakemake parses it in every job.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specjoule.blocks.block import Block, make_blocks
+from specjoule.cells.cell import Cell
+from specjoule.cells.expand import expand, load_pools
+from specjoule.errors import ConfigurationError
+from specjoule.prompts.corpus import canonical_digest
+from specjoule.study.load import load_study, nearest
+from specjoule.study.model import Study
+
+DEFAULT_STUDY = Path("config/config.yaml")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A study with its cells, blocks and paths; all paths are relative to the folder it is run in."""
+
+    study: Study
+    source: Path
+    overrides: Mapping[str, Any]
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell of the study."""
+        return expand(self.study, load_pools(self.study))
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Every block of the study."""
+        return make_blocks(self.cells, self.study.file.blocks.split_by)
+
+    def block(self, block_id: str) -> Block:
+        """Return the block of that name. Raises ConfigurationError with the nearest name."""
+        for block in self.blocks:
+            if block.id == block_id:
+                return block
+        raise ConfigurationError(
+            f"study '{self.name}' has no block '{block_id}'; {nearest(block_id, [b.id for b in self.blocks])}"
+        )
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.study.name
+
+    raw = Path("results/raw")
+    collected = Path("results/collected")
+    logs = Path("results/logs")
+    cache = Path(".cache")
+
+    @property
+    def store(self) -> Path:
+        """Root of the stores of finished cells."""
+        return Path(self.study.file.blocks.store)
+
+    @property
+    def figures(self) -> Path:
+        """Folder of the study's tables and figures."""
+        return Path("paper_figures") / self.name
+
+    def raw_file(self, cell: Cell) -> Path:
+        """Raw window file of a cell."""
+        return self.raw / cell.path
+
+    def record(self, block_id: str) -> Path:
+        """Record of a block."""
+        return Path("results/blocks") / self.name / f"{block_id}.json"
+
+    def rows(self, block_id: str) -> Path:
+        """Collected rows of a block."""
+        return self.collected / self.name / "blocks" / f"{block_id}.parquet"
+
+    @cached_property
+    def validity_digest(self) -> str:
+        """Digest of the validity rules: what collect depends on beside the raw files."""
+        return canonical_digest(self.study.file.validity.model_dump(mode="json"))[:16]
+
+    @cached_property
+    def analysis_digest(self) -> str:
+        """Digest of the analysis constants: what tables and figures depend on beside the collected rows."""
+        return canonical_digest(self.study.file.analysis.model_dump(mode="json"))[:16]
+
+    @cached_property
+    def arguments(self) -> str:
+        """Command-line arguments that name this very study to a script, shell-quoted."""
+        words = f"--study {shlex.quote(str(self.source))}"
+        if self.overrides:
+            words += f" --overrides {shlex.quote(json.dumps(dict(self.overrides), separators=(',', ':')))}"
+        return words
+
+
+def open_project(source: Path = DEFAULT_STUDY, overrides: Mapping[str, Any] | None = None) -> Project:
+    """Read the study at `source`, with `overrides` on top. Raises ConfigurationError."""
+    changed = dict(overrides or {})
+    return Project(load_study(source, changed), source, changed)
+
+
+def overrides_over(source: Path, effective: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `effective` (Snakemake's merged config) that differ from the study file's own.
+
+    So a plain run carries no overrides, and one with `--config` carries just what was given.
+    """
+    import yaml
+
+    try:
+        own = yaml.safe_load(source.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}  # load_study reports what is wrong with the file
+    if not isinstance(own, Mapping):
+        return {}
+    return {key: value for key, value in effective.items() if key not in own or own[key] != value}
