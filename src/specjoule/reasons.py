@@ -39,6 +39,14 @@ class Reason(StrEnum):
         member.text = text
         return member
 
+    @classmethod
+    def of(cls, code: str) -> Reason:
+        """Return the reason of that code. Raises ValueError for a code that is not in the enumeration."""
+        for reason in cls:
+            if reason.value == code:
+                return reason
+        raise ValueError(f"'{code}' is not a reason code")
+
     # -- outcome of the run: the cell has no energy at the concurrency asked for
     CAPACITY = "capacity", "run", "The server ran fewer requests at once than asked; kept at its realized batch."
     OOM_LOAD = "oom_load", "run", "Out of memory while the weights were loaded."

@@ -16,6 +16,7 @@ from typing import Any
 from specjoule.blocks.block import Block, make_blocks
 from specjoule.cells.cell import Cell
 from specjoule.cells.expand import expand, load_pools
+from specjoule.cluster.site import SiteFile, load_site, site_path
 from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import canonical_digest
 from specjoule.study.load import load_study, nearest
@@ -61,10 +62,15 @@ class Project:
     logs = Path("results/logs")
     cache = Path(".cache")
 
+    @cached_property
+    def site(self) -> SiteFile:
+        """The site file that holds here: queue, boards, scratch."""
+        return load_site(site_path(Path(self.study.root)))
+
     @property
     def store(self) -> Path:
         """Root of the stores of finished cells."""
-        return Path(self.study.file.blocks.store)
+        return self.site.store or Path(self.study.file.blocks.store)
 
     @property
     def figures(self) -> Path:

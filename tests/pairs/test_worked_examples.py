@@ -21,7 +21,8 @@ def test_paired_ratio_is_not_the_ratio_of_medians() -> None:
         {
             "model": "M", "seed": [0, 1, 2], "e_spec_j": [1.0, 3.0, 2.0], "e_plain_j": [2.0, 3.0, 5.0],
             "gpu_uuid": "G", "r_e_window": "decode", "unique_prompts": 1,
-            "energy_spec_j": [1.0, 3.0, 2.0], "energy_plain_j": [2.0, 3.0, 5.0], "tokens_spec": 1.0, "tokens_plain": 1.0,
+            "energy_spec_j": [1.0, 3.0, 2.0], "energy_plain_j": [2.0, 3.0, 5.0],
+            "tokens_spec": 1.0, "tokens_plain": 1.0,
             "duration_spec_s": 1.0, "duration_plain_s": 1.0,
         }
     )  # fmt: skip

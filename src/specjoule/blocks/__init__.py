@@ -1,0 +1,1 @@
+"""Blocks: what one job measures on one board; their runner, store and journal."""

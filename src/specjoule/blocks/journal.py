@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,42 +92,57 @@ class BlockState:
     """The cell being measured by the segment that is still open, if any."""
     segments: int = 0
     last_error: dict[str, Any] | None = None
+    segments_of: dict[str, set[str]] = field(default_factory=dict)
+    """Segments in which a cell was finished (role `cell`), by cell hash."""
+    by_path: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest finished attempt by the cell's path, whatever its hash."""
+    marked: set[str] = field(default_factory=set)
+    """Cell hashes marked for remeasuring and not finished since."""
+    launches: list[dict[str, Any]] = field(default_factory=list)
 
 
 def summarise(events: Iterable[dict[str, Any]]) -> BlockState:
     """Fold a journal's events into the block's state; a pure function."""
-    finished: dict[str, dict[str, Any]] = {}
-    attempts: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    failed: dict[str, dict[str, Any]] = {}
+    state = BlockState()
     running: dict[str, Any] | None = None
     last_error: dict[str, Any] | None = None
     segments = 0
     for event in events:
         kind = event["event"]
+        if kind in (SEGMENT, CELL, SEGMENT_END):
+            running = None
         if kind == SEGMENT:
             segments += 1
-            running = None
+        elif kind == LAUNCH:
+            state.launches.append(event)
         elif kind == CELL_START:
             running = event
         elif kind == CELL:
-            running = None
-            digest = event["cell_hash"]
-            attempts[digest] = max(attempts.get(digest, 0), int(event.get("attempt", 1)))
-            if event.get("role") == "cell":
-                if event.get("status") == "failed":
-                    failed[digest] = event
-                else:
-                    finished[digest] = event
-                    failed.pop(digest, None)
-                    if event.get("seconds") is not None:
-                        seconds[digest] = float(event["seconds"])
+            _fold_cell(state, event)
         elif kind == REMEASURE:
-            finished.pop(event["cell_hash"], None)
+            state.finished.pop(event["cell_hash"], None)
+            state.segments_of.pop(event["cell_hash"], None)
+            state.marked.add(event["cell_hash"])
         elif kind == ERROR:
             last_error = event
-        elif kind == SEGMENT_END:
-            running = None
-            if event.get("outcome") == "finished":
-                last_error = None
-    return BlockState(finished, attempts, seconds, failed, running, segments, last_error)
+        elif kind == SEGMENT_END and event.get("outcome") == "finished":
+            last_error = None
+    return replace(state, running=running, segments=segments, last_error=last_error)
+
+
+def _fold_cell(state: BlockState, event: dict[str, Any]) -> None:
+    digest = event["cell_hash"]
+    state.attempts[digest] = max(state.attempts.get(digest, 0), int(event.get("attempt", 1)))
+    if event.get("role") != "cell":
+        return
+    if event.get("status") == "failed":
+        state.failed[digest] = event
+        return
+    state.finished[digest] = event
+    state.failed.pop(digest, None)
+    state.marked.discard(digest)
+    state.segments_of.setdefault(digest, set()).add(str(event.get("segment_id")))
+    if event.get("path") is not None:
+        state.by_path[event["path"]] = event
+    if event.get("seconds") is not None:
+        state.seconds[digest] = float(event["seconds"])

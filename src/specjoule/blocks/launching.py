@@ -12,6 +12,7 @@ from specjoule.blocks.devices import Devices
 from specjoule.blocks.warm_up import warm_up_prompts
 from specjoule.engines.base import Capacity, LaunchSpec
 from specjoule.meters.base import BOARD, Meter
+from specjoule.study.catalogue import Model
 from specjoule.study.model import ProtocolConfig, SettleConfig, Study
 
 
@@ -40,7 +41,7 @@ def launch_spec(
     cache_dir: Path,
 ) -> LaunchSpec:
     """Return what the engine is started with. `concurrencies` are the whole block's, so that both sides match."""
-    model = study.models[block.model]
+    model = _at_home(study.models[block.model], Path(study.root))
     return LaunchSpec(
         model=model,
         gpu=study.gpus[block.gpu],
@@ -51,7 +52,7 @@ def launch_spec(
         max_new_tokens=max(c.max_new_tokens for c in block.cells),
         max_prompt_tokens=study.file.protocol.max_prompt_tokens,
         seed=block.seed,
-        settings={"root": study.root, **study.file.engine.settings, **study.file.engine.host_settings},
+        settings={**study.file.engine.settings, **study.file.engine.host_settings},
         device_uuid=board_uuid,
         log_path=log_path,
         cache_dir=cache_dir,
@@ -59,6 +60,14 @@ def launch_spec(
         kv_dtype=model.kv_dtype,
         ngram_state=study.file.protocol.ngram_state,
     )
+
+
+def _at_home(model: Model, root: Path) -> Model:
+    """Return the model with a checkpoint that lies in the project named by its absolute path."""
+    local = root / model.checkpoint.path
+    if not local.exists():
+        return model  # a name on a hub
+    return model.model_copy(update={"checkpoint": model.checkpoint.model_copy(update={"path": str(local)})})
 
 
 def start_launch(devices: Devices, spec: LaunchSpec, protocol: ProtocolConfig, number: int) -> RunningLaunch:

@@ -47,7 +47,10 @@ def process_start(pid: int) -> str | None:
 def block_lock(path: Path) -> Iterator[None]:
     """Hold the lock at `path`; raises BlockBusy with the holder's name if another live runner has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id()}
+    me = {
+        "host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id(),
+        "job": os.environ.get("SLURM_JOB_ID"),
+    }  # fmt: skip
     token = json.dumps(me).encode()
     while True:
         try:
@@ -79,6 +82,12 @@ def block_lock(path: Path) -> Iterator[None]:
                 path.unlink()
 
 
+def held_by(path: Path) -> dict[str, Any] | None:
+    """Return who holds the lock at `path` (host, pid, ...) if that runner lives as far as can be told; else None."""
+    holder = _holder(path)
+    return holder if holder is not None and _alive(holder, path) else None
+
+
 def _holder(path: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(path.read_text())
@@ -95,6 +104,8 @@ def _alive(holder: dict[str, Any], path: Path) -> bool:
         age_s = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return False
+    if holder.get("job") is not None and holder["job"] == os.environ.get("SLURM_JOB_ID") and not _is_me(holder):
+        return False  # an earlier run of this very job, which Slurm has ended and put back into the queue
     if holder.get("host") == socket.gethostname():
         if holder.get("boot") != boot_id():
             return False
@@ -102,6 +113,13 @@ def _alive(holder: dict[str, Any], path: Path) -> bool:
     if not holder:
         return age_s < 5.0
     return age_s < STALE_S
+
+
+def _is_me(holder: dict[str, Any]) -> bool:
+    me = os.getpid()
+    return (holder.get("host"), holder.get("pid")) == (socket.gethostname(), me) and holder.get(
+        "start"
+    ) == process_start(me)
 
 
 def _break(path: Path) -> None:

@@ -21,6 +21,7 @@ from specjoule.blocks.journal import CELL, CELL_START, ERROR, LAUNCH, SEGMENT, S
 from specjoule.blocks.launching import RunningLaunch, launch_spec, start_launch
 from specjoule.blocks.lock import block_lock
 from specjoule.blocks.store import BlockStore
+from specjoule.blocks.todo import cell_parts, todo
 from specjoule.blocks.waves import measure_waves
 from specjoule.cells.cell import Cell
 from specjoule.engines.base import EngineBug, EngineInfeasible, EngineTransient
@@ -93,8 +94,9 @@ class _Segment:
 
 
 def unfinished_cells(block: Block, store: BlockStore, state: BlockState) -> list[Cell]:
-    """Return the cells of the block that have no finished, readable attempt under their present hash."""
-    return [c for c in block.cells if c.hash not in state.finished or not store.readable(c.hash)]
+    """Return the cells that have no finished, readable attempt under their present hash and in a segment with plain."""
+    wanted = todo(block, state)
+    return [c for c in block.cells if c.path in wanted or not store.readable(c.hash)]
 
 
 def measure_block(
@@ -121,9 +123,12 @@ def measure_block(
         failures: list[str] = []
         if missing:
             failures = _measure_segment(
-                study, block, store, folders, open_block_devices, missing, state, watch, should_stop
-            )
-        left = [cell for cell in block.cells if not store.build_raw(cell.hash, folders.raw / cell.path)]
+                study, block, store, folders, open_block_devices,
+                missing=missing, state=state, watch=watch, should_stop=should_stop,
+            )  # fmt: skip
+        for cell in block.cells:
+            store.build_raw(cell.hash, folders.raw / cell.path)
+        left = unfinished_cells(block, store, summarise(store.journal.events()))
         if left or failures:
             names = ", ".join(cell.path for cell in left[:3]) + (" ..." if len(left) > 3 else "")
             why = "; ".join(dict.fromkeys(failures)) or "stopped before the end"
@@ -138,16 +143,17 @@ def _measure_segment(
     store: BlockStore,
     folders: Folders,
     open_block_devices: Callable[[], Devices],
+    *,
     missing: Sequence[Cell],
     state: BlockState,
     watch: Callable[[Event], None],
     should_stop: Callable[[], bool],
 ) -> list[str]:
-    todo = with_partners(block, missing)
-    launches = plan_segment(block, todo, state.segments, study.file.protocol.reference_cells)
+    wanted = with_partners(block, missing)
+    launches = plan_segment(block, wanted, state.segments, study.file.protocol.reference_cells)
     pools = {
         name: draw(load_corpus(Path(study.root) / study.corpora[name].path, name), block.seed)
-        for name in {c.corpus for c in todo}
+        for name in {c.corpus for c in wanted}
     }
     devices = open_block_devices()
     if devices.note:
@@ -209,73 +215,83 @@ def _steps(launches: Iterable[Launch]) -> list[tuple[Launch, Cell]]:
     return [(launch, cell) for launch in launches for cell in launch.cells]
 
 
+@dataclass
+class _Queue:
+    """Cells of one launch that still wait, and what already went wrong."""
+
+    launch: Launch
+    left: list[Cell]
+    concurrencies: list[int]
+    struck: dict[str, int] = field(default_factory=dict)
+    failed_starts: int = 0
+
+
 def _measure_launch(segment: _Segment, launch: Launch) -> None:
     """Measure the cells of one launch, on further launches where the engine or a batch gave way.
 
     Transient trouble ends the engine; the cell it struck is tried once more on a fresh launch and then failed, the
     others go on. A start that runs out of memory is tried again without its largest batch.
     """
-    left = list(launch.cells)
-    struck: dict[str, int] = {}
     concurrencies = sorted({c.concurrency for c in segment.block.cells if c.capture == launch.capture})
-    failed_starts = 0
-    while left and not segment.should_stop():
-        cell = left[0]
+    queue = _Queue(launch, list(launch.cells), concurrencies)
+    while queue.left and not segment.should_stop():
         running: RunningLaunch | None = None
         try:
-            running = _start(segment, launch, tuple(concurrencies))
-            failed_starts = 0
-            while left and not segment.should_stop():
-                cell = left[0]
-                _measure_cell(segment, launch, running, cell)
-                left.pop(0)
+            running = _start(segment, launch, tuple(queue.concurrencies))
+            queue.failed_starts = 0
+            while queue.left and not segment.should_stop():
+                _measure_cell(segment, launch, running, queue.left[0])
+                queue.left.pop(0)
         except EngineInfeasible as error:
-            if running is not None:
-                _record_outcome(
-                    segment, launch, cell, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
-                )
-                left.pop(0)
-            elif error.reason in SHRINKABLE and len({c.concurrency for c in left}) > 1:
-                largest = max(c.concurrency for c in left)
-                for c in [c for c in left if c.concurrency == largest]:
-                    _record_outcome(
-                        segment, launch, c, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
-                    )
-                left = [c for c in left if c.concurrency != largest]
-                concurrencies = [n for n in concurrencies if n < largest]
-            else:
-                for c in left:
-                    _record_outcome(
-                        segment, launch, c, Status.INFEASIBLE, error.reason, str(error), error.capacity_requests
-                    )
-                left = []
+            _infeasible(segment, queue, error, started=running is not None)
         except (EngineTransient, MeterError) as error:
-            reason = getattr(error, "reason", Reason.NODE_TROUBLE)
-            segment.store.journal.append(
-                ERROR, segment_id=segment.id, drafter=launch.drafter, reason=str(reason), message=str(error)
-            )
-            log.warning("%s failed: %s", cell.path, error)
-            if running is None:
-                failed_starts += 1
-                if failed_starts > 1:
-                    for c in left:
-                        _fail(segment, launch, c, reason, str(error))
-                    left = []
-            else:
-                struck[cell.hash] = struck.get(cell.hash, 0) + 1
-                if struck[cell.hash] > 1:
-                    _fail(segment, launch, cell, reason, str(error))
-                    left.pop(0)
+            _transient(segment, queue, error, started=running is not None)
         except EngineBug as error:
-            if running is None:
-                for c in left:
-                    _fail(segment, launch, c, Reason.COUNTS_MISSING, str(error))
-                left = []
-            else:
+            struck = queue.left[:1] if running is not None else queue.left[:]
+            _drop(queue, struck)
+            for cell in struck:
                 _fail(segment, launch, cell, Reason.COUNTS_MISSING, str(error))
-                left.pop(0)
         finally:
             segment.devices.engine.stop()
+
+
+def _infeasible(segment: _Segment, queue: _Queue, error: EngineInfeasible, *, started: bool) -> None:
+    """Keep what cannot run as a result: the cell that struck, the largest batch, or the whole launch."""
+    if started:
+        struck = queue.left[:1]
+    elif error.reason in SHRINKABLE and len({c.concurrency for c in queue.left}) > 1:
+        largest = max(c.concurrency for c in queue.left)
+        struck = [c for c in queue.left if c.concurrency == largest]
+        queue.concurrencies = [n for n in queue.concurrencies if n < largest]
+    else:
+        struck = queue.left[:]
+    _drop(queue, struck)
+    for cell in struck:
+        _record_infeasible(segment, queue.launch, cell, error)
+
+
+def _transient(segment: _Segment, queue: _Queue, error: EngineTransient | MeterError, *, started: bool) -> None:
+    """Journal the trouble; fail what it struck for the second time."""
+    reason: Reason = getattr(error, "reason", Reason.NODE_TROUBLE)
+    segment.store.journal.append(
+        ERROR, segment_id=segment.id, drafter=queue.launch.drafter, reason=str(reason), message=str(error)
+    )
+    log.warning("%s: %s", queue.left[0].path, error)
+    if started:
+        cell = queue.left[0]
+        queue.struck[cell.hash] = queue.struck.get(cell.hash, 0) + 1
+        given_up = [cell] if queue.struck[cell.hash] > 1 else []
+    else:
+        queue.failed_starts += 1
+        given_up = queue.left[:] if queue.failed_starts > 1 else []
+    _drop(queue, given_up)
+    for cell in given_up:
+        _fail(segment, queue.launch, cell, reason, str(error))
+
+
+def _drop(queue: _Queue, cells: Sequence[Cell]) -> None:
+    gone = {c.hash for c in cells}
+    queue.left = [c for c in queue.left if c.hash not in gone]
 
 
 def _start(segment: _Segment, launch: Launch, concurrencies: tuple[int, ...]) -> RunningLaunch:
@@ -346,22 +362,24 @@ def _one_attempt(
     for wave in measure_waves(segment.devices, running, cell, pool, segment.study.file.protocol):
         rows.extend(wave_rows(wave, context))
     verdicts = [judge(row, row.get("requests"), segment.study.file.validity) for row in rows]
-    _keep(segment, launch, running.number, cell, attempt, rows, verdicts, (clock.now_ns() - begun_ns) / 1e9)
+    seconds = (clock.now_ns() - begun_ns) / 1e9
+    _keep(segment, launch, cell, rows=rows, verdicts=verdicts, attempt=attempt, number=running.number, seconds=seconds)
     return verdicts
 
 
 def _keep(
     segment: _Segment,
     launch: Launch,
-    launch_number: int,
     cell: Cell,
-    attempt: int,
+    *,
     rows: Sequence[dict[str, Any]],
     verdicts: Sequence[Verdict],
+    attempt: int,
+    number: int,
     seconds: float | None,
 ) -> None:
     """Store, journal, and copy to the raw file: in this order, so that a kill in between loses and repeats nothing."""
-    stored = segment.store.name(cell.hash, segment.id, launch_number, attempt, launch.role)
+    stored = segment.store.name(cell.hash, segment.id, number, attempt, launch.role)
     segment.store.put(table_from_rows(rows), stored)
     generation = [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
     reasons = sorted({str(r) for v in generation for r in v.reasons})
@@ -374,11 +392,12 @@ def _keep(
         cell_hash=cell.hash,
         path=cell.path,
         drafter=cell.drafter,
-        launch=launch_number,
+        launch=number,
         attempt=attempt,
         role=launch.role,
         status=status,
         reason=rows[0].get("reason"),
+        parts=cell_parts(cell),
         validity=str(invalid),
         validity_reasons=reasons,
         seconds=seconds,
@@ -389,15 +408,14 @@ def _keep(
     segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, status, str(invalid)))
 
 
-def _record_outcome(
-    segment: _Segment, launch: Launch, cell: Cell, status: Status, reason: Reason, detail: str, capacity: int | None
-) -> None:
-    """Keep a cell that did not run as a result of its own: one row without energy, with reason and capacity."""
+def _record_infeasible(segment: _Segment, launch: Launch, cell: Cell, error: EngineInfeasible) -> None:
+    """Keep a cell that cannot run as a result of its own: one row without energy, with reason and capacity."""
     attempt = segment.attempts.get(cell.hash, 0) + 1
     number = max(0, segment.launches - 1)
-    context = replace(_context(segment, launch, None, cell, attempt), capacity_requests=capacity)
-    row = outcome_row(context, status, reason, detail)
-    _keep(segment, launch, number, cell, attempt, [row], [judge(row, None, segment.study.file.validity)], None)
+    context = replace(_context(segment, launch, None, cell, attempt), capacity_requests=error.capacity_requests)
+    row = outcome_row(context, Status.INFEASIBLE, error.reason, str(error))
+    verdict = judge(row, None, segment.study.file.validity)
+    _keep(segment, launch, cell, rows=[row], verdicts=[verdict], attempt=attempt, number=number, seconds=None)
     segment.done += 1
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from specjoule.prompts.corpus import Prompt, canonical_digest
 
 _SUBJECTS = (
-    "the tides of a small harbour", "how a paper mill works", "the rules of an invented card game", "a week in a lighthouse",
-    "what a surveyor carries", "the making of a wooden boat", "a market in the rain", "how bells are tuned",
+    "the tides of a small harbour", "how a paper mill works", "the rules of an invented card game",
+    "a week in a lighthouse", "what a surveyor carries", "the making of a wooden boat", "a market in the rain",
+    "how bells are tuned",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from specjoule.study.catalogue import Gpu, Model
 
@@ -56,7 +57,7 @@ def _interpolated(table: dict[int, float], concurrency: int) -> float:
     points = sorted(table.items())
     if concurrency <= points[0][0]:
         return points[0][1]
-    for (c0, v0), (c1, v1) in zip(points, points[1:], strict=False):
+    for (c0, v0), (c1, v1) in pairwise(points):
         if concurrency <= c1:
             share = math.log(concurrency / c0) / math.log(c1 / c0)
             return v0 + (v1 - v0) * share

@@ -1,0 +1,1 @@
+"""The command line and the jobs of the workflow."""

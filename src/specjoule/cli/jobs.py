@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from specjoule.errors import SpecJouleError
 from specjoule.workflow import DEFAULT_STUDY, Project, open_project
-
-INTERRUPTED = 130
 
 
 def _parser(text: str) -> argparse.ArgumentParser:
@@ -35,36 +31,15 @@ def measure_main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="file for the log (default: standard error)")
     arguments = parser.parse_args(argv)
     _log_to(arguments.log)
-    signal.signal(signal.SIGTERM, _interrupt)
-    from specjoule.blocks.devices import open_devices
-    from specjoule.blocks.record import block_record
-    from specjoule.blocks.runner import Folders, measure_block
-    from specjoule.blocks.store import BlockStore
-    from specjoule.cli.progress import watching
-    from specjoule.files import write_json
+    from specjoule.cluster.job import run_block
 
     try:
         project = _project(arguments)
-        block = project.block(arguments.block)
-        folders = Folders(project.raw, project.store, project.cache, project.logs)
-        gpu = project.study.gpus[block.gpu]
-        with watching(project.study, block) as watch:
-            measure_block(
-                project.study,
-                block,
-                folders,
-                lambda: open_devices(project.study, gpu, block.id, block.replicate),
-                watch=watch,
-            )
-        write_json(project.record(block.id), block_record(block, BlockStore(project.store, project.name, block.id)))
+        return run_block(project, project.block(arguments.block))
     except SpecJouleError as error:
         logging.getLogger(__name__).error("%s", error)
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted: finished cells are kept; run again to go on", file=sys.stderr)
-        return INTERRUPTED
-    return 0
 
 
 def collect_main(argv: Sequence[str] | None = None) -> int:
@@ -118,9 +93,8 @@ def made_main(argv: Sequence[str] | None = None) -> int:
     print(f"\nStudy '{project.name}': tables and figures in {project.figures}/")
     for item in manifest["items"]:
         print(f"  {item['files'][0]:<36} {item['question']}")
-    print(
-        f"Energy: {manifest['energy']}. Cells: {manifest['cells']['pairs']} pairs, {manifest['cells']['excluded']} excluded."
-    )
+    counts = manifest["cells"]
+    print(f"Energy: {manifest['energy']}. Cells: {counts['pairs']} pairs, {counts['excluded']} excluded.")
     for code, count in manifest["excluded_by_reason"].items():
         print(f"  excluded: {count} x {code}")
     return 0
@@ -133,8 +107,3 @@ def _log_to(path: Path | None) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(level=logging.INFO, format=form, filename=path)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end a block as Ctrl-C does: engine and meter stopped, finished cells kept."""
-    raise KeyboardInterrupt

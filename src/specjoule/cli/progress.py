@@ -64,14 +64,9 @@ def watching(study: Study, block: Block) -> Iterator[Callable[[Event], None]]:
         task = bar.add_task(block.id, total=None, eta="")
 
         def show(event: Event) -> None:
-            left = f"ETA {clock_time(eta.finished(event))}" if event.status else ""
-            bar.update(
-                task,
-                total=event.total,
-                completed=event.done,
-                description=describe(event),
-                **({"eta": left} if left else {}),
-            )
+            if event.status:
+                bar.update(task, eta=f"ETA {clock_time(eta.finished(event))}")
+            bar.update(task, total=event.total, completed=event.done, description=describe(event))
 
         yield show
 

@@ -1,0 +1,1 @@
+"""Engines that generate text, behind the contract of `engines.base`."""

@@ -143,7 +143,10 @@ class WaveResult:
 class Engine(Protocol):
     """A server or library that generates text; see the module's text for the order of calls."""
 
-    clock: Clock
+    @property
+    def clock(self) -> Clock:
+        """The clock of every time stamp that this engine yields."""
+        ...
 
     def start(self, spec: LaunchSpec) -> Capacity:
         """Start a launch and say what it can hold. Raises EngineInfeasible, EngineTransient or EngineBug."""

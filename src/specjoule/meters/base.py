@@ -114,9 +114,20 @@ class Calibration:
 class Meter(Protocol):
     """A sampler of one device. `start` before the first window, `trace` after each, `stop` at the end."""
 
-    name: MeterName
-    clock: Clock
-    calibration: Calibration
+    @property
+    def name(self) -> MeterName:
+        """Which meter this is; the column `meter`."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the trace's times."""
+        ...
+
+    @property
+    def calibration(self) -> Calibration:
+        """What is known of the counter's lag and refresh."""
+        ...
 
     def start(self) -> BoardInfo:
         """Open the device and begin sampling. Raises MeterError with the remedy."""

@@ -53,7 +53,8 @@ class WindowRules:
     """Mean power above this many times the board's limit is no measurement."""
     cross_check_limit: float = 0.05
     """Largest relative difference between counter and integrated power."""
-    cross_check_min_samples: int = 10
+    cross_check_min_readings: int = 20
+    """Fewer different power readings in a window allow no verdict: a step's ripple does not average out."""
     short_limit: float = 0.005
     """Relative uncertainty above which a window is too short to be measured well."""
     gap_refreshes: float = 5.0
@@ -171,7 +172,7 @@ def window_energy(
     lag_j = (finish.power_w - begin.power_w) * dates.lag_sigma_ns * 1e-9
     uncertainty_j = _COVERAGE * float(np.sqrt(begin.variance_j2 + finish.variance_j2 + lag_j**2))
     duration_s = (end_ns - start_ns) * 1e-9
-    integral_j, n_samples = integrate_power(power, start_ns, end_ns, calibration.lag_ns)
+    integral_j, n_readings = integrate_power(power, start_ns, end_ns, calibration.lag_ns)
     if energy_j <= 0:
         flags.append(Reason.ZERO_ENERGY)
     elif power_limit_w is not None and energy_j / duration_s > rules.power_limit_factor * power_limit_w:
@@ -180,7 +181,7 @@ def window_energy(
         flags.append(Reason.WINDOW_TOO_SHORT)
     if (
         integral_j is not None
-        and n_samples >= rules.cross_check_min_samples
+        and n_readings >= rules.cross_check_min_readings
         and energy_j > 0
         and abs(integral_j - energy_j) > rules.cross_check_limit * energy_j
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +14,7 @@ from specjoule.meters.base import Calibration
 from specjoule.meters.sampled import SampledMeter
 from specjoule.meters.sources import SourceSpec
 from specjoule.meters.sources.rapl import NATIVE_REFRESH_NS, probe
+from specjoule.reasons import Reason
 
 
 class MeterSettings(BaseModel):
@@ -30,7 +33,7 @@ class MeterSettings(BaseModel):
     board: str | None = None
     """UUID of the board; None: the one that Slurm's or CUDA's variables leave visible."""
     host: bool = False
-    """Record RAPL beside the board; leave it off on a node shared with other jobs."""
+    """Record RAPL beside the board, where it can be read and the node is not shared with other jobs."""
 
 
 def open_meter(settings: MeterSettings) -> SampledMeter:
@@ -47,6 +50,9 @@ def open_meter(settings: MeterSettings) -> SampledMeter:
                 f"{problem} Until then energy is estimated from CPU time at {settings.watts_per_core:g} W per busy"
                 " core, not measured."
             )
+    host = settings.host and name == "nvml"
+    if host and (problem := host_problem(settings.powercap_root, os.environ)) is not None:
+        host, note = False, problem
     spec = SourceSpec(
         kind=name,
         poll_ns=round(settings.poll_ms * 1e6),
@@ -54,9 +60,28 @@ def open_meter(settings: MeterSettings) -> SampledMeter:
         board=settings.board,
         powercap_root=str(settings.powercap_root),
         watts_per_core=settings.watts_per_core,
-        host=settings.host,
+        host=host,
     )
     return SampledMeter(name, spec, _calibration(name, spec), note)
+
+
+def host_problem(powercap_root: Path, environment: Mapping[str, str]) -> str | None:
+    """Return why the host's energy cannot be told here; None where it can."""
+    if is_shared(environment, os.cpu_count() or 1):
+        return (
+            f"Host energy is not recorded ({Reason.SHARED_NODE}): this job has only a part of the node, whose packages"
+            " count all jobs; ask Slurm for the whole node (`--exclusive`)."
+        )
+    problem = probe(powercap_root).problem
+    return None if problem is None else f"Host energy is not recorded. {problem}"
+
+
+def is_shared(environment: Mapping[str, str], n_cpus: int) -> bool:
+    """Return whether other jobs may run on this node: a Slurm job that was not given all its processors."""
+    if "SLURM_JOB_ID" not in environment:
+        return False
+    given = environment.get("SLURM_CPUS_ON_NODE", "")
+    return not given.isdigit() or int(given) < n_cpus
 
 
 def _calibration(name: Literal["nvml", "rapl", "estimate"], spec: SourceSpec) -> Calibration:

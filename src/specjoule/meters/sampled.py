@@ -10,12 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+
+import numpy as np
 
 from specjoule.clock import Clock, MonotonicClock
 from specjoule.errors import MeterError
 from specjoule.meters.base import BOARD, BoardInfo, Calibration, MeterName, Refreshes, Samples, Trace
+from specjoule.meters.calibration_store import calibration_for
 from specjoule.meters.energy import UNKNOWN_LAG_NS
 from specjoule.meters.log import LogContent, LogReader
 from specjoule.meters.sources import SourceSpec
@@ -25,6 +28,9 @@ OUTSIDE_REFRESHES = 3
 """Refreshes wanted on either side of a window: the power outside needs two intervals."""
 _OUTSIDE_NS = 400_000_000
 """Extent of trace wanted on either side where refreshes are closer together than that."""
+FAULT_PREFIX = "fault:"
+"""Faults travel in a trace as sample channels: `fault:board_lost` has the time it was met and how long it had lasted,
+s. So a window recomputed from a stored trace has the same flags."""
 _OPEN_S = 60.0
 """Time a driver may take to open a board without persistence mode."""
 _REASONS = {reason.value: reason for reason in Reason}
@@ -46,6 +52,8 @@ class SampledMeter:
         self._directory: Path | None = None
         self._reader: LogReader | None = None
         self._info: BoardInfo | None = None
+        self._standing: tuple[Reason, ...] = ()
+        """Flags that every window of this meter has."""
 
     def start(self) -> BoardInfo:
         """Start the sampler and wait until it has opened the device. Raises MeterError with the remedy."""
@@ -64,6 +72,9 @@ class SampledMeter:
             self.stop()
             raise
         self._reader = LogReader(log_path)
+        if self.name == "nvml":
+            self.calibration, stale = calibration_for(self._info)
+            self._standing = (Reason.CALIBRATION_STALE,) if stale else ()
         return self._info
 
     def _greeting(self, process: subprocess.Popen[bytes]) -> BoardInfo:
@@ -107,7 +118,8 @@ class SampledMeter:
         reach_ns = self.calibration.lag_ns + self.calibration.lag_uncertainty_ns
         if not self.calibration.calibrated:
             reach_ns = 2 * UNKNOWN_LAG_NS
-        return cut(self._await(end_ns + reach_ns), start_ns, end_ns, reach_ns)
+        trace = cut(self._await(end_ns + reach_ns), start_ns, end_ns, reach_ns)
+        return replace(trace, flags=(*self._standing, *trace.flags))
 
     def everything(self) -> Trace:
         """Return all that was recorded so far."""
@@ -186,6 +198,11 @@ def cut(content: LogContent, start_ns: int, end_ns: int, reach_ns: int = 0) -> T
     samples = {name: _cut_samples(one, min(low, start_ns), max(high, end_ns)) for name, one in content.samples.items()}
     flags = []
     for code, (since_ns, until_ns) in content.faults.items():
+        near = (since_ns <= max(high, end_ns)) & (until_ns >= min(low, start_ns))
+        if near.any():
+            samples[FAULT_PREFIX + code] = Samples(
+                until_ns[near], (until_ns - since_ns)[near].astype(np.float64) * 1e-9
+            )
         if bool(((since_ns <= end_ns) & (until_ns >= start_ns)).any()):
             flags.append(_REASONS[code])
     return Trace(refreshes, samples, tuple(flags))

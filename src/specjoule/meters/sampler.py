@@ -48,7 +48,7 @@ class CounterLoop:
     _last: tuple[float, ...] | None = None
     _last_start_ns: int = 0
     _changed_ns: int = 0
-    _frozen: bool = False
+    _frozen_said_ns: int = 0
 
     def poll(self) -> None:
         """Read once, record what is new and set the time of the next read. Raises ReadFault."""
@@ -80,7 +80,7 @@ class CounterLoop:
             since_ns = self._last_start_ns
             self._write(since_ns, end_ns, values)
         if moved:
-            self._changed_ns, self._frozen = end_ns, False
+            self._changed_ns = self._frozen_said_ns = end_ns
         else:
             self._check_frozen(end_ns)
         self._last = values
@@ -90,12 +90,12 @@ class CounterLoop:
         self.log.refreshes(since_ns, end_ns, dict(zip(self.counter.channels, values, strict=True)))
 
     def _check_frozen(self, now_ns: int) -> None:
-        if self.counter.can_rest or self._frozen:
+        if self.counter.can_rest:
             return
         period_ns = self.counter.native_refresh_ns or self.schedule.refresh_ns()
         limit_ns = _FROZEN_UNKNOWN_NS if period_ns is None else max(_FROZEN_REFRESHES * period_ns, 4 * _RETRY_NS)
-        if now_ns - self._changed_ns > limit_ns:
-            self._frozen = True
+        if now_ns - self._frozen_said_ns > limit_ns:  # said again as long as it lasts, for windows that begin later
+            self._frozen_said_ns = now_ns
             self.log.fault(now_ns, Reason.COUNTER_FROZEN, since_ns=self._changed_ns)
 
 

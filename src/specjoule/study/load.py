@@ -22,28 +22,35 @@ CATALOGUES: dict[str, type[Entry]] = {"models": Model, "drafters": Drafter, "gpu
 def load_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
     """Read the study file at `path` with its catalogues (default: `models.yaml` ... beside it) and check all of it.
 
-    `overrides` replaces top-level or nested keys (as Snakemake's `--config` does). Raises ConfigurationError.
+    A study file may extend another (`extends: paper.yaml`, relative to it): its keys replace the other's, key by key.
+    `overrides` does the same on top (as Snakemake's `--config` does). An engine or meter of another name replaces the
+    whole section, since settings of one engine mean nothing to another. Raises ConfigurationError.
     """
     path = Path(path)
-    raw = _read_yaml(path)
+    raw = _extended(_read_yaml(path), path)
     return study_from_mapping(_merged(raw, overrides or {}), path)
 
 
-def study_from_mapping(raw: Mapping[str, Any], path: Path) -> Study:
-    """Check a study given as a mapping; `path` is where it came from, for messages and relative names."""
-    file = _validated(StudyFile, raw, path)
+def study_from_mapping(
+    raw: Mapping[str, Any], path: Path, extra: Mapping[str, Mapping[str, Entry]] | None = None
+) -> Study:
+    """Check a study given as a mapping; `path` is where it came from, for messages and relative names.
+
+    `extra` adds entries by kind (models, corpora ...) to those of the catalogues.
+    """
+    file = _validated(StudyFile, _extended(raw, path), path)
     root = _root_of(path)
     entries: dict[str, dict[str, Any]] = {}
     for kind, model in CATALOGUES.items():
-        entries[kind] = _load_catalogue(path.parent / file.catalogues.get(kind, f"{kind}.yaml"), kind, model)  # type: ignore[call-overload]
+        paths = {str(k): v for k, v in file.catalogues.items()}
+        entries[kind] = _load_catalogue(path.parent / paths.get(kind, f"{kind}.yaml"), kind, model)
     used: dict[str, dict[str, Any]] = {kind: {} for kind in CATALOGUES}
     for grid_name, grid in file.grids.items():
         for kind in CATALOGUES:
             for name in getattr(grid, kind):
                 if name not in entries[kind]:
-                    raise ConfigurationError(
-                        f"{path}: grids.{grid_name}.{kind}: no '{name}' in the catalogue; {nearest(name, entries[kind])}"
-                    )
+                    close = nearest(name, entries[kind])
+                    raise ConfigurationError(f"{path}: grids.{grid_name}.{kind}: no '{name}' in the catalogue; {close}")
                 used[kind][name] = entries[kind][name]
     study = Study(file=file, root=str(root), **used)
     _refuse_impossible(study, path)
@@ -85,6 +92,21 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: holds no keys; a study or catalogue is a YAML mapping")
     return data
+
+
+def _extended(raw: Mapping[str, Any], path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the study with what it extends filled in; the key `extends` is gone."""
+    own = {key: value for key, value in raw.items() if key != "extends"}
+    base = raw.get("extends")
+    if base is None:
+        return own
+    if not isinstance(base, str):
+        raise ConfigurationError(f"{path}: extends: must name one study file (found {base!r:.80})")
+    base_path = path.parent / base
+    chain = (*seen, path.resolve())
+    if base_path.resolve() in chain:
+        raise ConfigurationError(f"{path}: extends: '{base}' extends this file in turn; drop one of the two")
+    return _merged(_extended(_read_yaml(base_path), base_path, chain), own)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -166,8 +188,9 @@ def _model_inside(annotation: Any) -> Any:
 def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(base)
     for key, value in overrides.items():
-        if isinstance(value, Mapping) and isinstance(out.get(key), Mapping):
-            out[key] = _merged(out[key], value)
+        known = out.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping) and value.get("name", known.get("name")) == known.get("name"):
+            out[key] = _merged(known, value)
         else:
             out[key] = value
     return out
@@ -199,7 +222,8 @@ def _refuse_impossible(study: Study, path: Path) -> None:
             gpu = study.gpus[gpu_name]
             if gpu.device == "cpu" and any(grid.capture) and study.file.engine.name == "reference":
                 raise ConfigurationError(
-                    f"{path}: grids.{grid_name}.capture: there are no graphs to capture on '{gpu_name}'; set capture: [false]"
+                    f"{path}: grids.{grid_name}.capture: there are no graphs to capture on '{gpu_name}'; "
+                    "set capture: [false]"
                 )
             if gpu.device == "cpu" and any(mhz is not None for mhz in grid.locked_mhz):
                 raise ConfigurationError(

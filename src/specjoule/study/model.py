@@ -138,7 +138,7 @@ class ValidityConfig(Entry):
     max_repeated_ngram_share: float = Field(default=0.5, ge=0, le=1)
     """... or a larger share of 8-grams (tokens) seen before than this."""
     min_tokens_for_repetition: Positive = 24
-    min_romansh_rate: float = Field(default=0.05, ge=0, le=1)
+    min_romansh_rate: float = Field(default=0.03, ge=0, le=1)
     """Share of Romansh function words from which an answer counts as Romansh."""
     max_block_drift: float = Field(default=0.05, gt=0)
     max_cross_check: float = Field(default=0.02, gt=0)

@@ -1,0 +1,1 @@
+"""Raw windows: their schema, how rows are built, judged and collected."""

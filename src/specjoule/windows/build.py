@@ -19,7 +19,7 @@ from specjoule.meters.energy import WindowEnergy, window_energy
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason, Status
 from specjoule.study.model import ValidityConfig
-from specjoule.windows.text import answer_language, repetition
+from specjoule.windows.text import answer_language, before_natural_end, repetition
 from specjoule.windows.timing import (
     constant_batch_interval,
     latency,
@@ -123,7 +123,8 @@ def request_records(
             max_repeated=validity.max_repeated_ngram_share,
             min_tokens=validity.min_tokens_for_repetition,
         )
-        language = answer_language(r.text, validity.min_romansh_rate) if r.text else None
+        own_text = before_natural_end(r.text, r.first_eos_position, r.committed_tokens)
+        language = answer_language(own_text, validity.min_romansh_rate) if own_text else None
         records.append(
             {
                 "prompt_id": r.prompt_id,

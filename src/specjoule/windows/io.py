@@ -35,6 +35,8 @@ def write_window_table(table: pa.Table, path: Path) -> None:
 
 def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a raw window file, all columns or some. Raises StoreError naming the file and what is wrong with it."""
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder, not a raw window file")
     try:
         file = pq.ParquetFile(path)
         version = int((file.schema_arrow.metadata or {}).get(b"specjoule_schema_version", b"0"))
@@ -42,13 +44,12 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
             raise StoreError(f"{path}: is a Parquet file but not one of raw windows; name a file below results/raw")
         if version > SCHEMA_VERSION:
             raise StoreError(
-                f"{path}: was written by a newer release (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade"
+                f"{path}: was written by a newer release (schema {version}, this one reads up to {SCHEMA_VERSION}); "
+                "upgrade specjoule"
             )
         table = file.read(columns=list(columns) if columns is not None else None)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise StoreError(f"{path}: is a folder, not a raw window file") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (pa.ArrowException, ValueError) as error:

@@ -17,22 +17,30 @@ MIN_WORDS = 8
 
 _WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
 
-ROMANSH = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROMANSH = _words(
     "las ina cun dals sco vegn èn vegnir davart sin quai vegnan pli betg tar tut tras tenor tranter uschia suenter sut "
-    "perquai cunter anc dentant mintga sche".split()
+    "perquai cunter anc dentant mintga sche"
 )
 """Function words of Rumantsch Grischun that are at least 20 times rarer in Italian, French, German and English."""
 
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     "rm": ROMANSH,
-    "en": frozenset("the of and to is that it was for with as are this be by from at have which".split()),
-    "de": frozenset("der die und das ist nicht ein eine den mit von zu auf für sich dem des auch als wird".split()),
-    "fr": frozenset("le les des est une pour dans que qui pas sur avec par ce sont au cette être ont nous".split()),
-    "it": frozenset("il di che è per una non sono con del della dei gli nel alla come anche più questo si".split()),
-    "es": frozenset("el los que una por con para del se es las como más pero su al fue entre está lo".split()),
-    "pt": frozenset("o os que uma não com para do da em dos das mais como foi ao pelo pela é são".split()),
+    "en": _words("the of and to is that it was for with as are this be by from at have which"),
+    "de": _words("der die und das ist nicht ein eine den mit von zu auf für sich dem des auch als wird"),
+    "fr": _words("le les des est une pour dans que qui pas sur avec par ce sont au cette être ont nous"),
+    "it": _words("il di che è per una non sono con del della dei gli nel alla come anche più questo si"),
+    "es": _words("el los que una por con para del se es y sin como más pero su al fue entre está lo"),
+    "pt": _words("o os que uma não com para do da em dos das mais como foi ao pelo pela é são"),
 }
 """Words that mark a language; an answer is called by the language with the highest share of them."""
+
+SHARED = _words("il di che è per el se da la le")
+"""Markers of other languages that Romansh uses as well: they never speak against Romansh, and alone for nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +76,32 @@ def romansh_rate(text: str) -> float | None:
     return sum(w in ROMANSH for w in words) / len(words)
 
 
+def before_natural_end(text: str, first_eos: int | None, tokens: int) -> str:
+    """Return the part of an answer's text before its first EOS.
+
+    Engines return one text for all tokens, so the cut is made at the same share of the characters as of the tokens.
+    """
+    if first_eos is None or tokens <= 0:
+        return text
+    return text[: round(len(text) * first_eos / tokens)]
+
+
 def answer_language(text: str, min_romansh_rate: float) -> str | None:
     """Return the language an answer is written in: 'rm', 'en', 'de', 'fr', 'it', 'es', 'pt', or None if unclear.
 
-    Romansh needs `min_romansh_rate` of its function words and more of them than of any other language's.
+    Romansh needs `min_romansh_rate` of its function words and at least as many of them as any other language has of
+    those that Romansh does not use too. An answer that drifts is called by the language that most of it is in.
     """
     words = [w.lower() for w in _WORD.findall(text)]
     if len(words) < MIN_WORDS:
         return None
     rates = {code: sum(w in markers for w in words) / len(words) for code, markers in FUNCTION_WORDS.items()}
-    best = max(rates, key=lambda code: rates[code])
-    if rates[best] == 0 or (best == "rm" and rates["rm"] < min_romansh_rate):
-        return None
-    return best
+    own = {
+        code: sum(w in markers and w not in SHARED for w in words) / len(words)
+        for code, markers in FUNCTION_WORDS.items()
+        if code != "rm"
+    }
+    if rates["rm"] > 0 and rates["rm"] >= max(min_romansh_rate, *own.values()):
+        return "rm"
+    best = max(own, key=lambda code: (rates[code], own[code]))
+    return best if own[best] > 0 and rates[best] > rates["rm"] else None

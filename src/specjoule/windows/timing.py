@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -79,9 +80,7 @@ def realized_batch(intervals: Sequence[tuple[int, int]], start_ns: int, end_ns: 
         return None
     edges = sorted({start_ns, end_ns, *(t for pair in intervals for t in pair if start_ns < t < end_ns)})
     lengths = np.diff(np.asarray(edges, dtype=np.float64))
-    running = np.array(
-        [sum(a <= left and b >= right for a, b in intervals) for left, right in zip(edges, edges[1:], strict=False)]
-    )
+    running = np.array([sum(a <= left and b >= right for a, b in intervals) for left, right in pairwise(edges)])
     return RealizedBatch(float((running * lengths).sum() / lengths.sum()), int(running.min()), int(running.max()))
 
 

@@ -42,9 +42,9 @@ def judge(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None, 
     A run that yielded nothing (infeasible, failed) is `not_measured` with the run's own reason.
     """
     if row["status"] in (Status.INFEASIBLE, Status.FAILED):
-        return Verdict(Validity.NOT_MEASURED, (Reason(row["reason"]),))
+        return Verdict(Validity.NOT_MEASURED, (Reason.of(row["reason"]),))
     reasons: list[Reason] = []
-    reasons += [r for r in map(Reason, row.get("flags") or ()) if r not in INFORMATIVE]
+    reasons += [r for r in map(Reason.of, row.get("flags") or ()) if r not in INFORMATIVE]
     reasons += _energy_reasons(row, rules)
     reasons += _board_reasons(row, rules)
     if row["window"] == "generation":

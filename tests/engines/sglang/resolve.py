@@ -33,7 +33,7 @@ def in_fork(command: dict[str, Any]) -> dict[str, Any]:
         try:
             os.environ.update(command.get("environment", {}))
             answer = {"resolved": resolve(command["flags"])}
-        except BaseException:  # noqa: BLE001 - also argparse's SystemExit
+        except BaseException:  # also the SystemExit of argparse
             answer = {"error": traceback.format_exc()}
         with os.fdopen(writer, "w") as out:
             json.dump(answer, out, default=str)
@@ -49,7 +49,7 @@ def main() -> None:
     """Answer every command of standard input."""
     commands = json.load(sys.stdin)
     with contextlib.redirect_stdout(sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             resolve(commands[0]["flags"])  # imports once, in the parent, what every child needs
         answers = [in_fork(c) for c in commands]
     for answer in answers:

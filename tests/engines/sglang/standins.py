@@ -63,10 +63,15 @@ DRAFTS: dict[str, dict[str, Any]] = {
         "block_size": 7,
         "target_layer_ids": [0, 1],
     },
-    "assistant": {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant"},
+    "assistant": {
+        "architectures": ["Gemma4AssistantForCausalLM"],
+        "model_type": "gemma4_assistant",
+        "text_config": {"model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0},
+    },
     "unified-assistant": {
         "architectures": ["Gemma4UnifiedAssistantForCausalLM"],
         "model_type": "gemma4_unified_assistant",
+        "text_config": {"model_type": "gemma4_unified_text"},
     },
     "draft-model": QWEN3,
 }
@@ -75,4 +80,6 @@ DRAFTS: dict[str, dict[str, Any]] = {
 def write_all(folder: Path) -> dict[str, Path]:
     """Write every stand-in below `folder`; return the folder of each."""
     found = {name: write_checkpoint(folder / name, config) for name, config in TARGETS.items()}
-    return found | {f"draft-{name}": write_checkpoint(folder / f"draft-{name}", c, tokenizer=False) for name, c in DRAFTS.items()}
+    return found | {
+        f"draft-{name}": write_checkpoint(folder / f"draft-{name}", c, tokenizer=False) for name, c in DRAFTS.items()
+    }

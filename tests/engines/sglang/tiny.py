@@ -51,7 +51,15 @@ def write_tokenizer(folder: Path) -> None:
     """Write a byte-level tokenizer (256 bytes and three special tokens) with a chat template."""
     vocabulary = {c: i for i, c in enumerate(_byte_alphabet())}
     added = [
-        {"id": 256 + i, "content": s, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        {
+            "id": 256 + i,
+            "content": s,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for i, s in enumerate(SPECIALS)
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

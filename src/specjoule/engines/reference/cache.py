@@ -55,6 +55,8 @@ class RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
         self.device = key_states.device
         self.keys = self._zeros(key_states)
         self.values = self._zeros(value_states)
+        self._flat_keys = self.keys.view(-1, self.keys.shape[-1])
+        self._flat_values = self.values.view(-1, self.values.shape[-1])
         self.is_initialized = True
 
     def _zeros(self, states: torch.Tensor) -> torch.Tensor:
@@ -67,12 +69,15 @@ class RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
         """Scatter the states [n, kv_heads, q, head_dim] of this pass; return views over the visible slots."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        plan = self.owner.plan
-        rows = slice(plan.first_row, plan.first_row + key_states.shape[0])
-        for store, states in ((self.keys, key_states), (self.values, value_states)):
-            flat = store.view(-1, store.shape[-1])
-            flat.index_copy_(0, plan.indices(store.shape[1], store.shape[2]), states.reshape(-1, states.shape[-1]))
-        return self.keys[rows, :, : plan.visible], self.values[rows, :, : plan.visible]
+        plan, keys, values = self.owner.plan, self.keys, self.values
+        indices = plan.indices(keys.shape[1], keys.shape[2])
+        # Runs once per layer and pass: views are kept and rows narrowed only where there are fewer than allocated.
+        self._flat_keys.index_copy_(0, indices, key_states.reshape(-1, key_states.shape[-1]))
+        self._flat_values.index_copy_(0, indices, value_states.reshape(-1, value_states.shape[-1]))
+        if key_states.shape[0] != keys.shape[0]:
+            keys = keys.narrow(0, plan.first_row, key_states.shape[0])
+            values = values.narrow(0, plan.first_row, key_states.shape[0])
+        return keys.narrow(2, 0, plan.visible), values.narrow(2, 0, plan.visible)
 
     def move_row(self, source: int, destination: int, length: int) -> None:
         """Copy the first `length` slots of one row over another's."""

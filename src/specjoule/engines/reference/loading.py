@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from specjoule.engines.base import EngineInfeasible, LaunchSpec
 from specjoule.engines.embedded import SOURCE_FILE
+from specjoule.engines.reference import attention as packed_attention
 from specjoule.errors import ConfigurationError
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Checkpoint
@@ -74,12 +75,14 @@ def load(place: Place, device: str, dtype: str, attention: str, where: str) -> L
     """Load weights and tokenizer onto `device`; EngineInfeasible where the machine or the architecture says no."""
     options: dict[str, Any] = {"revision": place.hub_revision} if place.hub_revision else {}
     transformers_logging.disable_progress_bar()
+    packed_attention.register()
+    implementation = packed_attention.PACKED if attention == "packed" else attention
     with out_of_memory(Reason.OOM_LOAD, f"{where}: the weights of {place.path} do not fit into the memory of {device}"):
         try:
             config = AutoConfig.from_pretrained(place.path, **options)
             _refuse_recurrent(config, where)
             model = AutoModelForCausalLM.from_pretrained(
-                place.path, config=config, dtype=getattr(torch, dtype), attn_implementation=attention, **options
+                place.path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation, **options
             )
             tokenizer = AutoTokenizer.from_pretrained(place.path, **options)
         except OSError as error:

@@ -25,8 +25,8 @@ class ReferenceSettings:
     """Must equal the model's weight_dtype where given: the rows state that one."""
     threads: int = 1
     """CPU threads of PyTorch. One, because on a shared machine two threads that wait for each other collapse."""
-    attention: str = "sdpa"
-    """Attention implementation of transformers."""
+    attention: str = "packed"
+    """"packed" (this engine's, see `attention.py`), or an implementation of transformers: "sdpa", "eager"."""
     model_path: str | None = None
     """Overrides the checkpoint's path (a local copy)."""
     drafter_path: str | None = None

@@ -79,6 +79,7 @@ class KernelParameters(_Section):
     kv_bandwidth_efficiency: float
     tile_positions: int
     expert_tile_positions: int
+    expert_popular_share: float
     routing_overlap: float
     activation_bytes: float
     per_layer: dict[str, float]

@@ -76,11 +76,11 @@ class Physics:
     def _active_w(self, mhz: F64) -> F64:
         return np.asarray(self.board.active_w * (mhz / self.board.max_clock_mhz) * self.voltage2(mhz))
 
-    def idle_w(self, mhz: float) -> float:
-        """Return the power of the loaded, idle board at a clock, at the leakage's reference temperature."""
+    def idle_w(self, mhz: F64) -> F64:
+        """Return the power of the loaded, idle board at clocks, at the leakage's reference temperature."""
         b = self.board
         # Half of it is memory, regulators and leakage that no clock changes.
-        return float(b.loaded_idle_w * (0.5 + 0.5 * self.voltage2(np.asarray(mhz)) * mhz / b.max_clock_mhz))
+        return np.asarray(b.loaded_idle_w * (0.5 + 0.5 * self.voltage2(mhz) * mhz / b.max_clock_mhz))
 
     def compute_rate(self, mhz: F64) -> F64:
         """Return the operations per second that large matrix products reach at a clock."""
@@ -148,27 +148,31 @@ class Physics:
         size = at_top.verify_s.shape[0]
         if float(np.max(_power(at_top, idle_w))) <= self.limit_w:
             return np.full(size, wanted_mhz)
-        # Costs change slowly over a wave: solve at a few steps and interpolate.
-        some = np.unique(np.linspace(0, size - 1, min(size, 17)).round().astype(np.int64))
-        clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
-        solved = np.empty(some.size)
-        part = (verify[some], draft[some] if draft is not None else None, gap_s[some], draft_gap_s[some])
-        grid = np.stack(
-            [_power(self.evaluate(*part, capture=capture, mhz=np.asarray(c), spread=spread), idle_w) for c in clocks]
+        # Costs change slowly over a wave: solve at a few steps and interpolate; all clocks and steps in one go.
+        some = (
+            np.unique(np.linspace(0, size - 1, min(size, 9)).round().astype(np.int64)) if size > 9 else np.arange(size)
         )
-        for j in range(some.size):
-            column = grid[:, j]
-            below = np.nonzero(column <= self.limit_w)[0]
-            if below.size == 0:
-                solved[j] = clocks[-1]
-                continue
-            i = int(below[0])
-            if i == 0:
-                solved[j] = clocks[0]
-                continue
-            share = (column[i - 1] - self.limit_w) / (column[i - 1] - column[i])
-            solved[j] = clocks[i - 1] + share * (clocks[i] - clocks[i - 1])
-        return np.interp(np.arange(size), some, solved)
+        clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
+        grid = _power(
+            self.evaluate(
+                verify[some],
+                draft[some] if draft is not None else None,
+                gap_s[some],
+                draft_gap_s[some],
+                capture=capture,
+                mhz=clocks[:, None],
+                spread=spread,
+            ),
+            idle_w,
+        )
+        # Power falls with the clock: the first clock below the limit, and the share of the way to the one before it.
+        below = grid <= self.limit_w
+        i = np.where(below.any(axis=0), below.argmax(axis=0), _CLOCK_STEPS - 1)
+        before, columns = np.maximum(i - 1, 0), np.arange(some.size)
+        high, low = grid[before, columns], grid[i, columns]
+        share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
+        solved = np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before]))
+        return solved if some.size == size else np.interp(np.arange(size), some, solved)
 
 
 def _power(step: StepCosts, idle_w: float) -> F64:

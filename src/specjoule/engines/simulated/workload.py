@@ -222,8 +222,9 @@ def pass_cost(
     expert_bytes = np.zeros_like(positions)
     if network.experts:
         distinct = requests * (1.0 + (width - 1.0) * (1.0 - p.routing_overlap))
-        # `experts_per_token` choices without replacement: a given expert is missed by one position with 1 - k/M.
-        reached = network.experts * -np.expm1(distinct * np.log1p(-network.experts_per_token / network.experts))
+        # k choices without replacement among the popular experts: one position misses a given one with 1 - k/M.
+        popular = max(network.experts * p.expert_popular_share, network.experts_per_token + 1.0)
+        reached = popular * -np.expm1(distinct * np.log1p(-network.experts_per_token / popular))
         each = positions * network.experts_per_token / reached
         each = np.ceil(each / p.expert_tile_positions) * p.expert_tile_positions
         one = network.expert_parameters / network.experts

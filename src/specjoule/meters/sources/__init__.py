@@ -104,5 +104,5 @@ def open_source(spec: SourceSpec) -> Source:
     if spec.kind == "nvml":
         from specjoule.meters.sources.nvml import NvmlSource
 
-        return NvmlSource(spec.board, spec.poll_ns)
+        return NvmlSource(spec.board, spec.poll_ns, spec.powercap_root if spec.host else None)
     raise MeterError(f"No energy source is called {spec.kind!r}; there are nvml, rapl and estimate.")

@@ -10,23 +10,31 @@ import torch
 
 from specjoule.errors import ConfigurationError
 
+SKIP_DEPTHS = (1 / 6, 13 / 15)
+"""Depths, as parts of the stack, that a count of kept layers thins out first.
+
+Chosen on SmolLM2-135M (30 layers, 4 left out, 192 tokens of four texts outside the measured pool): leaving out layers
+4, 5, 25 and 26 agrees with the whole model on 69 % of the tokens; four in the middle on 53 to 59 %, four spread evenly
+on 26 %, the four before the last two on 11 %. Another model may want a list of its own.
+"""
+
 
 def choose_layers(kept: int | Sequence[int], layers: int, where: str) -> list[int]:
-    """Return the layer indices to keep; a count leaves out layers spread over the middle.
+    """Return the layer indices to keep.
 
-    The first and the last layers carry most: with a count, neither of the two outermost on each side is left out
-    while others remain.
+    A count leaves out the layers nearest to `SKIP_DEPTHS`, the first and last layer only when no other remains.
     """
     if isinstance(kept, bool) or not isinstance(kept, int | list | tuple):
         raise ConfigurationError(f"{where}: kept_layers must be a count or a list of layer indices, not {kept!r}")
     if isinstance(kept, int):
         if not 1 <= kept <= layers:
             raise ConfigurationError(f"{where}: kept_layers is {kept}, but the model has {layers} layers")
-        skipped = layers - kept
-        protected = min(2, (layers - skipped) // 2)
-        inner = layers - 2 * protected
-        left_out = {protected + (2 * i + 1) * inner // (2 * skipped) for i in range(skipped)}
-        return [i for i in range(layers) if i not in left_out][:kept]
+
+        def expendable(layer: int) -> tuple[bool, float]:
+            distance = min(abs(layer + 0.5 - depth * layers) for depth in SKIP_DEPTHS)
+            return layer in (0, layers - 1), round(distance, 6)
+
+        return sorted(sorted(range(layers), key=expendable)[layers - kept :])
     chosen = sorted(set(kept))
     if not chosen or chosen != list(kept) or chosen[0] < 0 or chosen[-1] >= layers:
         raise ConfigurationError(

@@ -22,7 +22,9 @@ class _Anything(type):
 class _Stub(types.ModuleType):
     """A module whose every attribute is a class that does nothing."""
 
-    __path__: list[str] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,0 +1,72 @@
+"""The `specjoule` command: one small module a command, mounted here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+
+from specjoule.errors import SpecJouleError
+
+app = typer.Typer(
+    name="specjoule",
+    help="Energy per committed token of speculative decoding, paired with plain decoding on the same board.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+COMMANDS: tuple[tuple[str, str], ...] = (
+    ("plan", "specjoule.cli.plan:plan"),
+    ("status", "specjoule.cli.status:status"),
+    ("check", "specjoule.cli.check:check"),
+    ("measure", "specjoule.cli.measure:measure"),
+    ("remeasure", "specjoule.cli.remeasure:remeasure"),
+    ("describe", "specjoule.cli.describe:describe"),
+    ("schema", "specjoule.cli.schema:schema"),
+)
+"""Commands by name and where their function is."""
+
+GROUPS: tuple[tuple[str, str], ...] = (("prompts", "specjoule.cli.prompts:app"),)
+"""Groups of commands by name and where their typer app is."""
+
+
+def _resolve(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _mount() -> None:
+    for name, target in COMMANDS:
+        app.command(name)(_resolve(target))
+    for name, target in GROUPS:
+        app.add_typer(_resolve(target), name=name)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    """Energy per committed token of speculative decoding, paired with plain decoding on the same board."""
+    if version:
+        from specjoule import PROTOCOL_VERSION, __version__
+
+        typer.echo(f"specjoule {__version__} (protocol {PROTOCOL_VERSION})")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; an error meant for the user is one sentence on standard error and exit code 1."""
+    _mount()
+    try:
+        app()
+    except SpecJouleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

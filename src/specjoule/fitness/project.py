@@ -1,0 +1,118 @@
+"""Probes of the installation and the study: versions, the engine's libraries, the model's files."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from specjoule.engines.versions import LIBRARIES
+from specjoule.errors import SpecJouleError
+from specjoule.fitness.finding import Finding
+from specjoule.study.model import Study
+from specjoule.version import PROTOCOL_VERSION, __version__
+
+WATCHED = ("numpy", "pandas", "pyarrow", "snakemake", "torch", "transformers", "nvidia-ml-py")
+"""Libraries whose release the results depend on most."""
+
+
+def software() -> Finding:
+    """Which release runs, on which Python and system."""
+    found = (
+        f"SpecJoule {__version__} (protocol {PROTOCOL_VERSION}), Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}"
+    )
+    if sys.platform != "linux":
+        return Finding("software", "fail", found, "measure on Linux: meters and sampler need its clocks and files")
+    return Finding("software", "ok", found)
+
+
+def versions(lock: Path = Path("requirements/lock.txt")) -> Finding:
+    """Whether the installed libraries are the ones of the lock file."""
+    installed = {name: v for name in WATCHED if (v := _installed(name)) is not None}
+    found = ", ".join(f"{name} {version}" for name, version in installed.items())
+    pinned = pins(lock)
+    if not pinned:
+        return Finding("versions", "ok", f"{found} (no {lock} here to compare with)")
+    other = [
+        f"{name} {version} instead of {pinned[name]}"
+        for name, version in installed.items()
+        if name in pinned and version.split("+")[0] != pinned[name]
+    ]
+    if other:
+        return Finding(
+            "versions",
+            "warn",
+            f"not the tested releases: {', '.join(other)}",
+            f"pip install -c {lock} -e . (or make run)",
+        )
+    return Finding("versions", "ok", f"{found}: as in {lock}")
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Return the releases that a lock file pins, by name; markers are ignored. Empty where there is no file."""
+    try:
+        text = lock.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {
+        m.group(1).lower(): m.group(2) for m in re.finditer(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)", text, re.M)
+    }
+
+
+def study_file(path: Path) -> tuple[Finding, Study | None]:
+    """Whether the study can be read, and the study."""
+    from specjoule.workflow import open_project
+
+    try:
+        project = open_project(path)
+        found = f"{path}: {len(project.cells)} cells in {len(project.blocks)} blocks"
+    except SpecJouleError as error:
+        return Finding(
+            "study", "fail", str(error).replace("\n", " "), "mend the file, or name another with --study"
+        ), None
+    return Finding("study", "ok", found), project.study
+
+
+def engine(study: Study) -> Finding:
+    """Whether the engine's libraries are there."""
+    name = study.file.engine.name
+    missing = [lib for lib in LIBRARIES.get(name, ()) if _installed(lib) is None]
+    if missing:
+        return Finding(
+            "engine", "fail", f"{name}: {', '.join(missing)} missing", "pip install -e '.[reference]' (or make run)"
+        )
+    interpreter = study.file.engine.host_settings.get("interpreter")
+    if interpreter and not Path(str(interpreter)).exists():
+        return Finding(
+            "engine", "fail", f"{name}: no interpreter at {interpreter}", "correct engine.host_settings.interpreter"
+        )
+    return Finding("engine", "ok", name)
+
+
+def models(study: Study) -> Finding:
+    """Whether local checkpoints are there."""
+    if study.file.engine.name in ("simulated", "scripted"):
+        return Finding("models", "ok", "none needed by a simulated engine")
+    absent, coming = [], []
+    for model in study.models.values():
+        path = Path(study.root) / model.checkpoint.path
+        local = model.checkpoint.prepare is not None or model.checkpoint.path.startswith((".", "/"))
+        if local and not path.exists():
+            (coming if model.checkpoint.prepare else absent).append(model.name)
+    if absent:
+        return Finding(
+            "models", "fail", f"no files for {', '.join(absent)}", "correct checkpoint.path in config/models.yaml"
+        )
+    if coming:
+        return Finding("models", "ok", f"{', '.join(coming)} will be fetched and converted by the first run (93 MB)")
+    return Finding("models", "ok", f"{len(study.models)} described; local files are there")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Statistics of paired ratios: intervals that honour the design, verdicts, ties, selection, error budget."""

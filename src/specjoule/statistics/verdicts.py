@@ -1,0 +1,62 @@
+"""Saves, costs, or cannot tell: against zero, against what plain shows against plain, and over a whole table."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+F64 = npt.NDArray[np.float64]
+
+SAVES, COSTS, CANNOT_TELL = "saves", "costs", "cannot tell"
+
+
+def detection_floor(pairs: pd.DataFrame, *, least: float = 0.005) -> float:
+    """Return the smallest |log ratio| of one pair that plain decoding does not show against itself.
+
+    The 95th percentile of |log(closing plain / first plain)| over blocks (from `block_drift`), at least `least`. A mean
+    over n blocks is held against this floor divided by sqrt(n). Without any closing plain: `least`.
+    """
+    if "block_drift" not in pairs.columns:
+        return least
+    keys = [k for k in ("study", "site", "block_id") if k in pairs.columns]
+    drift = pairs.drop_duplicates(keys)["block_drift"].to_numpy(dtype=np.float64)
+    drift = np.abs(np.log1p(drift[~np.isnan(drift)]))
+    return max(least, float(np.percentile(drift, 95))) if len(drift) else least
+
+
+def adjusted_p(p_values: npt.ArrayLike) -> F64:
+    """Benjamini-Hochberg adjusted p-values; nulls stay null and do not count as tests."""
+    p = np.asarray(p_values, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(p))
+    out = np.full(len(p), np.nan)
+    if len(known) == 0:
+        return out
+    order = known[np.argsort(p[known], kind="stable")]
+    m = len(order)
+    scaled = p[order] * m / np.arange(1, m + 1)
+    out[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return out
+
+
+def with_verdicts(table: pd.DataFrame, floor: float, *, rate: float = 0.05) -> pd.DataFrame:
+    """Add `q_value`, `detection_floor` and `verdict` to a table with intervals.
+
+    *saves* or *costs* where the adjusted p-value over the whole table is at most `rate` (the expected share of false
+    statements among those made) and |log ratio| exceeds the floor of its number of blocks; otherwise *cannot tell*.
+    `detection_floor` is the smallest saving that could have been told: 1 - exp(-max(floor/sqrt(n), t se)).
+    """
+    from scipy import stats
+
+    out = table.copy()
+    if out.empty:
+        return out.assign(q_value=[], detection_floor=[], verdict=[])
+    out["q_value"] = adjusted_p(out["p_value"])
+    effect = np.log(out["ratio_mean"].to_numpy(dtype=np.float64))
+    own_floor = floor / np.sqrt(out["n_pairs"].to_numpy(dtype=np.float64))
+    df = np.maximum(out["df"].to_numpy(dtype=np.float64), 1e-9)
+    reach = stats.t.ppf(0.975, df) * out["log_se"].to_numpy(dtype=np.float64)
+    out["detection_floor"] = 1.0 - np.exp(-np.fmax(own_floor, reach))
+    told = (out["q_value"].to_numpy() <= rate) & (np.abs(effect) > own_floor)
+    out["verdict"] = np.where(told, np.where(effect < 0, SAVES, COSTS), CANNOT_TELL)
+    return out

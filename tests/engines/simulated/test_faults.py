@@ -1,0 +1,184 @@
+"""Each fault on request, through the block runner to rows: it shows as in the field and is judged for that reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specjoule.blocks.block import make_blocks
+from specjoule.blocks.devices import open_devices
+from specjoule.blocks.runner import BlockFailed, Folders, measure_block
+from specjoule.cells.expand import expand, load_pools
+from specjoule.engines.simulated.faults import KINDS, parse_faults
+from specjoule.engines.simulated.synthetic import narrowed
+from specjoule.errors import ConfigurationError
+from specjoule.study.model import Study
+from specjoule.windows.io import read_window_table
+from specjoule.windows.validity import judge
+
+QUICK = {"protocol": {"max_new_tokens": 400, "min_prompts": 4, "min_window_s": 0.0, "reference_cells": 0}}
+
+
+def small(study: Study, faults: list[dict[str, Any]], drafters: tuple[str, ...] = ("plain", "DSpark-7"), corpus: str = "code", **grid: Any) -> Study:
+    out = narrowed(study, grids=["base-h100"], models=["Qwen3-8B"], seeds=[1], concurrency=[4], settings={"faults": faults})
+    only = out.file.grids["base-h100"].model_copy(update={"drafters": drafters, "corpora": (corpus,), **grid})
+    protocol = out.file.protocol.model_copy(update=QUICK["protocol"])
+    file = out.file.model_copy(update={"grids": {"base-h100": only}, "protocol": protocol})
+    return out.model_copy(update={"file": file, "corpora": {corpus: study.corpora[corpus]}})
+
+
+def measured(study: Study, folder: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Measure the study's one block; return its rows and the runner's error, if it had one."""
+    block = make_blocks(expand(study, load_pools(study)))[0]
+    folders = Folders(folder / "raw", folder / "store", folder / "cache", folder / "logs")
+    error = None
+    try:
+        measure_block(study, block, folders, lambda: open_devices(study, study.gpus[block.gpu], block.id, 1))
+    except BlockFailed as failed:
+        error = str(failed)
+    rows = [r for path in sorted((folder / "raw").rglob("*.parquet")) for r in read_window_table(path).to_pylist()]
+    return rows, error
+
+
+def reasons(study: Study, rows: list[dict[str, Any]], drafter: str, window: str = "generation") -> set[str]:
+    mine = [r for r in rows if r["drafter"] == drafter and r["window"] == window]
+    assert mine
+    return {str(reason) for r in mine for reason in judge(r, r["requests"], study.file.validity).reasons}
+
+
+def test_without_faults_everything_is_valid_and_says_simulated(rehearsal: Study, tmp_path: Path) -> None:
+    study = small(rehearsal, [])
+    rows, error = measured(study, tmp_path)
+    assert error is None and {r["meter"] for r in rows} == {"simulated"} and {r["engine"] for r in rows} == {"simulated"}
+    assert reasons(study, rows, "plain") == set() == reasons(study, rows, "DSpark-7")
+    assert all("simulated" in r["gpu_name"] and "simulated" in r["engine_version"] for r in rows)
+    for r in rows:
+        if r["window"] == "generation":
+            assert r["energy_true_j"] == pytest.approx(r["energy_j"], rel=0.02)
+            assert r["power_mean_w"] <= 1.2 * r["power_limit_w"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"kind": "early_eos"}, "short_answer"),
+        ({"kind": "repeated_prompts"}, "repeated_prompts"),
+        ({"kind": "cache_hit"}, "cache_hit"),
+        ({"kind": "degenerate", "share": 1.0}, "degenerate_output"),
+        ({"kind": "thermal_slowdown"}, "thermal_slowdown"),
+        ({"kind": "hardware_slowdown"}, "hardware_slowdown"),
+        ({"kind": "capture_fallback"}, "capture_fell_back"),
+        ({"kind": "width_change"}, "draft_width_changed"),
+        ({"kind": "foreign_process"}, "foreign_processes"),
+        ({"kind": "slow_client"}, "client_behind"),
+    ],
+)
+def test_a_fault_is_excluded_for_its_reason(rehearsal: Study, tmp_path: Path, fault: dict[str, Any], reason: str) -> None:
+    study = small(rehearsal, [{**fault, "drafters": ["DSpark-7"]}])
+    rows, _ = measured(study, tmp_path)
+    assert reason in reasons(study, rows, "DSpark-7")
+    assert reasons(study, rows, "plain") == set()
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("counter_reset", {"counter_reset", "counter_decrease"}), ("counter_frozen", {"counter_frozen"}), ("meter_gap", {"meter_gap"})])
+def test_a_broken_counter_yields_no_energy_from_thin_air(rehearsal: Study, tmp_path: Path, kind: str, wanted: set[str]) -> None:
+    study = small(rehearsal, [{"kind": kind, "drafters": ["plain"], "times": 1}], drafters=("plain", "ngram-4"))
+    rows, _ = measured(study, tmp_path)
+    first = [r for r in rows if r["drafter"] == "plain" and r["window"] == "generation"]
+    found = reasons(study, rows, "plain")
+    # Trouble of the environment is tried once more; the raw file holds both attempts, and the second is clean.
+    assert found & wanted
+    assert any(not judge(r, r["requests"], study.file.validity).reasons for r in first) or kind != "meter_gap"
+
+
+def test_drift_shows_between_the_first_plain_and_the_last(rehearsal: Study, tmp_path: Path) -> None:
+    study = small(rehearsal, [{"kind": "drift", "value": 3.0}])
+    protocol = study.file.protocol.model_copy(update={"reference_cells": 1})
+    study = study.model_copy(update={"file": study.file.model_copy(update={"protocol": protocol})})
+    rows, _ = measured(study, tmp_path)
+    plain = sorted((r for r in rows if r["scheme"] == "plain" and r["window"] == "generation"), key=lambda r: r["t_start_ns"])
+    assert [r["role"] for r in plain] == ["cell", "reference"]
+    ratio = plain[1]["energy_j"] / plain[0]["energy_j"]
+    hours = (plain[1]["t_start_ns"] - plain[0]["t_start_ns"]) / 3.6e12
+    assert ratio - 1 > 0.5 * 3.0 * hours and ratio > 1.05
+
+
+def test_a_partial_batch_is_kept_at_what_ran(rehearsal: Study, tmp_path: Path) -> None:
+    rows, _ = measured(small(rehearsal, [{"kind": "partial_batch", "value": 3, "drafters": ["DSpark-7"]}]), tmp_path)
+    mine = [r for r in rows if r["drafter"] == "DSpark-7" and r["window"] == "generation"]
+    assert {(r["status"], r["reason"], r["realized_batch_peak"]) for r in mine} == {("partial", "capacity", 3)}
+
+
+@pytest.mark.parametrize(("where", "reason"), [("load", "oom_load"), ("capture", "oom_capture"), ("run", "oom_run")])
+def test_out_of_memory_is_a_result(rehearsal: Study, tmp_path: Path, where: str, reason: str) -> None:
+    rows, error = measured(small(rehearsal, [{"kind": "out_of_memory", "value": where, "drafters": ["DSpark-7"]}]), tmp_path)
+    assert error is None
+    assert [(r["status"], r["reason"]) for r in rows if r["drafter"] == "DSpark-7"] == [("infeasible", reason)]
+
+
+@pytest.mark.parametrize("kind", ["hang", "crash"])
+def test_transient_trouble_once_is_survived_and_twice_fails(rehearsal: Study, tmp_path: Path, kind: str) -> None:
+    once = small(rehearsal, [{"kind": kind, "drafters": ["DSpark-7"], "times": 1}])
+    rows, error = measured(once, tmp_path / "once")
+    assert error is None and reasons(once, rows, "DSpark-7") == set()
+    always = small(rehearsal, [{"kind": kind, "drafters": ["DSpark-7"]}])
+    rows, error = measured(always, tmp_path / "always")
+    assert error is not None and f"engine_{kind}" not in {r["reason"] for r in rows if r["drafter"] == "plain"}
+    assert reasons(always, rows, "plain") == set()
+
+
+def test_drifted_language_shows_in_the_answers(rehearsal: Study, tmp_path: Path) -> None:
+    study = small(rehearsal, [{"kind": "language_drift", "share": 1.0, "drafters": ["DSpark-7"]}], corpus="news_rm")
+    rows, _ = measured(study, tmp_path)
+    for drafter, everyone in (("plain", False), ("DSpark-7", True)):
+        answers = [q for r in rows if r["drafter"] == drafter and r["window"] == "generation" for q in r["requests"]]
+        drifted = [q["answer_language"] == "it" for q in answers]
+        assert all(drifted) if everyone else not all(drifted)
+        assert all(q["answer_language"] in ("rm", "it") for q in answers)
+
+
+def test_another_board_and_an_ignored_clock(rehearsal: Study, tmp_path: Path) -> None:
+    from tests.engines.simulated.conftest import launch, started, with_settings
+
+    study = with_settings(rehearsal, faults=[{"kind": "other_board", "value": 1}])
+    engine, meter = started(study, "Qwen3-8B", "H100", "plain")
+    before = meter.start().uuid
+    engine.start(launch(study, "Qwen3-8B", "H100", "plain"))
+    assert meter.start().uuid != before
+    study = small(rehearsal, [{"kind": "clock_not_obeyed", "drafters": ["DSpark-7"]}], locked_mhz=(1200,))
+    rows, _ = measured(study, tmp_path)
+    assert "clock_not_obeyed" in reasons(study, rows, "DSpark-7")
+    assert reasons(study, rows, "plain") == set()
+
+
+def test_probability_draws_the_same_batches_each_time() -> None:
+    raw = [{"kind": "crash", "probability": 0.3}]
+
+    def strikes(seed: str) -> list[int]:
+        faults = parse_faults(raw, seed)
+        here = {"model": "m", "drafter": "d", "capture": True, "corpus": "code", "concurrency": 4}
+        return [w for w in range(200) if faults.active(["crash"], **here, wave=w)]  # type: ignore[arg-type]
+
+    assert strikes("a") == strikes("a") != strikes("b")
+    assert 35 < len(strikes("a")) < 85
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ([{"kind": "earthquake"}], "no 'earthquake'; valid:"),
+        ([{"kind": "hang", "often": 2}], "faults[0].often"),
+        ([{"kind": "hang", "share": 2}], "faults[0].share"),
+        ("hang", "must be a list"),
+    ],
+)
+def test_a_wrong_fault_is_refused_by_name(raw: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match="faults") as error:
+        parse_faults(raw, "x")
+    assert words in str(error.value)
+
+
+def test_every_kind_is_described() -> None:
+    assert len(KINDS) >= 14 and all(text.strip() for text in KINDS.values())

@@ -1,0 +1,130 @@
+"""Refusals of a study: file, key, reason, nearest valid name; and the shipped files agree with their schemas."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.conftest import REPO, SCRIPTED, write_study
+
+from specjoule.errors import ConfigurationError
+from specjoule.study.load import CATALOGUES, load_study
+from specjoule.study.schema import catalogue_schema, study_schema
+
+
+def changed(**keys: Any) -> dict[str, Any]:
+    study = copy.deepcopy(SCRIPTED)
+    for path, value in keys.items():
+        at = study
+        *parents, last = path.split("__")
+        for key in parents:
+            at = at.setdefault(key, {})
+        at[last] = value
+    return study
+
+
+REFUSED = [
+    (changed(protocl={}), r"protocl: unknown key; did you mean 'protocol'\?"),
+    (changed(protocol__max_new_token=3), r"protocol\.max_new_token: unknown key; did you mean 'max_new_tokens'\?"),
+    (changed(engine__name="sglan"), r"engine\.name: 'sglan' is not allowed; did you mean 'sglang'\?"),
+    (changed(grids__base__drafters=["plain", "ngrm-4"]), r"grids\.base\.drafters: no 'ngrm-4' .* 'ngram-4'\?"),
+    (changed(grids__base__corpora=["cod"]), r"grids\.base\.corpora: no 'cod' .* did you mean 'code'\?"),
+    (changed(grids__base__drafters=["ngram-4"]), r"lacks 'plain'"),
+    (changed(grids__base__concurrency=[0]), r"grids\.base\.concurrency\.0: .*greater than or equal to 1"),
+    (changed(grids__base__concurrency=[4, 4]), r"'concurrency' lists 4 twice"),
+    (changed(grids__base__locked_mhz=[1500]), r"locked_mhz: clocks of 'cpu' cannot be locked"),
+    (changed(protocol__min_prompts="many"), r"protocol\.min_prompts: .*integer.*'many'"),
+    (changed(grids={}), r"grids: .*at least 1"),
+    (changed(analysis__mixes={"x": {"code": -1}}), r"analysis\.mixes\.x: weights must be non-negative"),
+    (
+        changed(engine={"name": "reference"}, grids__base__capture=[True]),
+        r"grids\.base\.capture: there are no graphs to capture on 'cpu'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("study", "message"), REFUSED, ids=[m[:40] for _, m in REFUSED])
+def test_a_wrong_study_is_refused_with_file_key_and_remedy(
+    project_folder: Path, study: dict[str, Any], message: str
+) -> None:
+    path = write_study(project_folder, study)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load_study(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_key_is_named(project_folder: Path) -> None:
+    study = changed()
+    del study["engine"]
+    with pytest.raises(ConfigurationError, match="engine: missing; add it"):
+        load_study(write_study(project_folder, study))
+
+
+def test_a_key_given_twice_is_refused_with_its_line(project_folder: Path) -> None:
+    path = project_folder / "config" / "config.yaml"
+    path.write_text("study: a\nstudy: b\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"line 2: .*key 'study' is given twice"):
+        load_study(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "holds no keys"), (b"- a\n", "holds no keys"), (b"a: [", "not valid YAML"), (b"\xff\xfe\x00\x01", "as text")],
+)
+def test_a_file_that_is_no_study_is_refused_in_one_sentence(project_folder: Path, content: bytes, message: str) -> None:
+    path = project_folder / "config" / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=message):
+        load_study(path)
+
+
+def test_no_file_and_a_folder_are_told_apart(project_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load_study(project_folder / "nothing.yaml")
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        load_study(project_folder)
+
+
+def test_widths_that_contradict_each_other_are_refused(project_folder: Path) -> None:
+    drafters = project_folder / "config" / "drafters.yaml"
+    catalogue = yaml.safe_load(drafters.read_text())
+    catalogue["drafters"]["ngram-4"]["verify_width"] = 5
+    drafters.write_text(yaml.safe_dump(catalogue))
+    with pytest.raises(ConfigurationError, match="proposes 3 and verifies 5"):
+        load_study(project_folder / "config" / "config.yaml")
+
+
+def test_one_drafter_under_two_names_is_refused(project_folder: Path) -> None:
+    drafters = project_folder / "config" / "drafters.yaml"
+    catalogue = yaml.safe_load(drafters.read_text())
+    catalogue["drafters"]["ngram-4b"] = catalogue["drafters"]["ngram-4"]
+    drafters.write_text(yaml.safe_dump(catalogue))
+    path = write_study(project_folder, changed(grids__base__drafters=["plain", "ngram-4", "ngram-4b"]))
+    with pytest.raises(ConfigurationError, match="'ngram-4' and 'ngram-4b' are the same"):
+        load_study(path)
+
+
+def test_every_shipped_study_loads() -> None:
+    names = {"models", "drafters", "gpus", "corpora", "simulation", "site"}
+    studies = [p for p in (REPO / "config").glob("*.yaml") if p.stem not in names]
+    assert studies
+    for path in studies:
+        assert load_study(path).name
+
+
+def test_the_shipped_schemas_are_those_of_the_model() -> None:
+    folder = REPO / "config" / "schemas"
+    assert json.loads((folder / "study.schema.json").read_text()) == study_schema(), "run `specjoule schema`"
+    for kind in CATALOGUES:
+        shipped = json.loads((folder / f"{kind}.schema.json").read_text())
+        assert shipped == catalogue_schema(kind), "run `specjoule schema`"
+
+
+def test_overrides_replace_nested_keys_and_leave_the_rest(project_folder: Path) -> None:
+    study = load_study(project_folder / "config" / "config.yaml", {"protocol": {"max_new_tokens": 7}})
+    assert study.file.protocol.max_new_tokens == 7
+    assert study.file.protocol.min_prompts == SCRIPTED["protocol"]["min_prompts"]
