@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specjoule.blocks.block import Block, make_blocks
+from specjoule.blocks.split import split_long
 from specjoule.cells.cell import Cell
 from specjoule.cells.expand import expand, load_pools
 from specjoule.cluster.site import SiteFile, load_site, site_path
@@ -41,7 +42,8 @@ class Project:
     @cached_property
     def blocks(self) -> list[Block]:
         """Every block of the study."""
-        return make_blocks(self.cells, self.study.file.blocks.split_by)
+        config = self.study.file.blocks
+        return split_long(self.study, make_blocks(self.cells, config.split_by), config.max_minutes)
 
     def block(self, block_id: str) -> Block:
         """Return the block of that name. Raises ConfigurationError with the nearest name."""
@@ -107,11 +109,22 @@ class Project:
             words += f" --overrides {shlex.quote(json.dumps(dict(self.overrides), separators=(',', ':')))}"
         return words
 
+    @cached_property
+    def snakemake_arguments(self) -> str:
+        """Command-line arguments that name this very study to Snakemake, shell-quoted."""
+        words = f"--configfile {shlex.quote(str(self.source))}"
+        given = [f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in self.overrides.items()]
+        return words + (f" --config {' '.join(map(shlex.quote, given))}" if given else "")
+
 
 def open_project(source: Path = DEFAULT_STUDY, overrides: Mapping[str, Any] | None = None) -> Project:
     """Read the study at `source`, with `overrides` on top. Raises ConfigurationError."""
     changed = dict(overrides or {})
-    return Project(load_study(source, changed), source, changed)
+    study = load_study(source, changed)
+    site = load_site(site_path(Path(study.root))).site
+    if site is not None and study.file.site is None:
+        study = study.model_copy(update={"file": study.file.model_copy(update={"site": site})})
+    return Project(study, source, changed)
 
 
 def overrides_over(source: Path, effective: Mapping[str, Any]) -> dict[str, Any]:

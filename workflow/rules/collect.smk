@@ -8,6 +8,8 @@ rule collect_block:
         PROJECT.collected / PROJECT.name / "blocks" / "{block}.parquet",
     log:
         PROJECT.logs / PROJECT.name / "collect" / "{block}.log",
+    resources:
+        **light_resources(SITE),
     params:
         rules=PROJECT.validity_digest,
     message:

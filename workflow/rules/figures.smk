@@ -1,6 +1,22 @@
 # Every table and figure from the collected rows; one item can be asked for by its file name.
 
-ITEM_FILES = [PROJECT.figures / file for item in ITEMS.values() for file in item.files]
+CAPTIONS = Path(workflow.basedir) / "workflow" / "report"
+
+
+def caption(name):
+    """Caption of a table, figure or page in the report."""
+    return f"../report/{name if (CAPTIONS / f'{name}.rst').exists() else 'item'}.rst"
+
+
+def item_file(item, file):
+    """An item's file; the report shows figures as PNG."""
+    path = PROJECT.figures / file
+    if file.endswith(".png"):
+        return report(path, caption=caption(item.name), category="Figures", labels={"figure": item.question})
+    return path
+
+
+ITEM_FILES = [item_file(item, file) for item in ITEMS.values() for file in item.files]
 
 
 rule paper_figures:
@@ -11,6 +27,8 @@ rule paper_figures:
         PROJECT.figures / "manifest.json",
     log:
         PROJECT.logs / PROJECT.name / "paper_figures.log",
+    resources:
+        **light_resources(SITE),
     params:
         constants=PROJECT.analysis_digest,
         directory=PROJECT.figures,

@@ -49,7 +49,7 @@ def block_lock(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     me = {
         "host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id(),
-        "job": os.environ.get("SLURM_JOB_ID"),
+        "job": os.environ.get("SLURM_JOB_ID"), "restart": os.environ.get("SLURM_RESTART_COUNT", "0"),
     }  # fmt: skip
     token = json.dumps(me).encode()
     while True:
@@ -104,7 +104,7 @@ def _alive(holder: dict[str, Any], path: Path) -> bool:
         age_s = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return False
-    if holder.get("job") is not None and holder["job"] == os.environ.get("SLURM_JOB_ID") and not _is_me(holder):
+    if holder.get("job") is not None and holder["job"] == os.environ.get("SLURM_JOB_ID") and _before(holder):
         return False  # an earlier run of this very job, which Slurm has ended and put back into the queue
     if holder.get("host") == socket.gethostname():
         if holder.get("boot") != boot_id():
@@ -115,11 +115,9 @@ def _alive(holder: dict[str, Any], path: Path) -> bool:
     return age_s < STALE_S
 
 
-def _is_me(holder: dict[str, Any]) -> bool:
-    me = os.getpid()
-    return (holder.get("host"), holder.get("pid")) == (socket.gethostname(), me) and holder.get(
-        "start"
-    ) == process_start(me)
+def _before(holder: dict[str, Any]) -> bool:
+    """Say whether the holder ran before Slurm put this job back into the queue for the last time."""
+    return bool(holder.get("restart") != os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def _break(path: Path) -> None:

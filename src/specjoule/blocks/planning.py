@@ -9,6 +9,7 @@ from typing import Any
 
 from specjoule.blocks.capacity import expected_capacity
 from specjoule.blocks.progress import BlockProgress, Pace, block_folder, pace, read_progress
+from specjoule.blocks.relatives import relatives
 from specjoule.blocks.store_index import stored_hashes
 from specjoule.blocks.todo import STALE, todo
 from specjoule.cells.cell import Cell
@@ -154,7 +155,8 @@ def file_count(blocks: Sequence[BlockProgress]) -> int:
 
 
 def _with_lost_files(project: Project, progress: BlockProgress) -> BlockProgress:
-    stored = stored_hashes(block_folder(project, progress.block))
+    folder = block_folder(project, progress.block)
+    stored = stored_hashes(folder).union(*(stored_hashes(f) for f in relatives(folder.parent, progress.block)))
     wanted = todo(progress.block, progress.state, stored)
     return BlockProgress(progress.block, progress.state, wanted, progress.holder)
 

@@ -13,6 +13,7 @@ from specjoule.blocks.block import Block, with_partners
 from specjoule.blocks.estimate import cell_seconds
 from specjoule.blocks.journal import BlockState, read_events, summarise
 from specjoule.blocks.lock import held_by
+from specjoule.blocks.relatives import inheritable, relatives
 from specjoule.blocks.todo import Why, todo
 from specjoule.cells.cell import Cell
 from specjoule.study.model import Study
@@ -67,9 +68,18 @@ class Pace:
 def read_progress(project: Project) -> list[BlockProgress]:
     """Read every block's journal and lock, in the study's order. Raises StoreError for an unreadable journal."""
     found = []
+    study_folder = project.store / project.name
+    names = {path.name for path in study_folder.iterdir()} if study_folder.is_dir() else set()
+    retired = names - {block.id for block in project.blocks}
     for block in project.blocks:
         folder = block_folder(project, block)
-        state = summarise(read_events(folder / "journal.jsonl"))
+        events = read_events(folder / "journal.jsonl")
+        state = summarise(events)
+        if retired:
+            wanted = frozenset(c.hash for c in block.cells) - frozenset(state.finished)
+            for old in (f for f in relatives(folder.parent, block) if f.name in retired):
+                events = inheritable(read_events(old / "journal.jsonl"), wanted) + events
+            state = summarise(events)
         found.append(BlockProgress(block, state, todo(block, state), held_by(folder / "lock")))
     return found
 

@@ -17,11 +17,13 @@ from typing import Any
 from specjoule.blocks.block import Block, Launch, plan_segment, with_partners
 from specjoule.blocks.devices import Devices
 from specjoule.blocks.host import HostFacts, host_facts, load_average
+from specjoule.blocks.inherit import inherit
 from specjoule.blocks.journal import CELL, CELL_START, ERROR, LAUNCH, SEGMENT, SEGMENT_END, BlockState, summarise
 from specjoule.blocks.launching import RunningLaunch, launch_spec, start_launch
 from specjoule.blocks.lock import block_lock
 from specjoule.blocks.store import BlockStore
 from specjoule.blocks.todo import cell_parts, todo
+from specjoule.blocks.unpack import unpack
 from specjoule.blocks.waves import measure_waves
 from specjoule.cells.cell import Cell
 from specjoule.engines.base import EngineBug, EngineInfeasible, EngineTransient
@@ -116,9 +118,12 @@ def measure_block(
     """
     store = BlockStore(folders.store, study.name, block.id)
     with block_lock(store.directory / "lock"):
+        unpack(store.directory)
         for cell_hash in store.adopt_orphans():
             log.info("kept cell %s, which an interrupted run had stored", cell_hash)
         state = summarise(store.journal.events())
+        if inherit(store, block, state.finished):
+            state = summarise(store.journal.events())
         missing = unfinished_cells(block, store, state)
         failures: list[str] = []
         if missing:
@@ -159,6 +164,7 @@ def _measure_segment(
     if devices.note:
         log.warning("%s", devices.note)
     board = devices.meter.start()
+    begun_ns = devices.meter.clock.now_ns()
     segment = _Segment(
         study=study,
         block=block,
@@ -201,13 +207,15 @@ def _measure_segment(
                 break
             _measure_launch(segment, launch)
         else:
-            outcome = "failed" if segment.failures else "finished"
+            whole = segment.done >= segment.total  # told to stop within the last launch, it is not
+            outcome = "failed" if segment.failures else "finished" if whole else "stopped"
     finally:
         devices.engine.stop()
+        clock_s = (devices.meter.clock.now_ns() - begun_ns) / 1e9
         devices.meter.stop()
         if devices.host_meter is not None:
             devices.host_meter.stop()
-        store.journal.append(SEGMENT_END, segment_id=segment.id, outcome=outcome)
+        store.journal.append(SEGMENT_END, segment_id=segment.id, outcome=outcome, clock_s=clock_s)
     return segment.failures
 
 
@@ -401,11 +409,20 @@ def _keep(
         validity=str(invalid),
         validity_reasons=reasons,
         seconds=seconds,
+        windows_s=_windows_s(segment, rows),
         file=stored.path.name,
     )
     segment.attempts[cell.hash] = attempt
     segment.store.build_raw(cell.hash, segment.folders.raw / cell.path)
     segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, status, str(invalid)))
+
+
+def _windows_s(segment: _Segment, rows: Sequence[dict[str, Any]]) -> float:
+    """Time of the measured windows and of the idling before each, s."""
+    waves = [r for r in rows if r["window"] == "generation" and r.get("t_end_ns") is not None]
+    refresh_ns = segment.devices.meter.calibration.refresh_ns or 100_000_000
+    idle_s = segment.study.file.protocol.idle_refreshes * refresh_ns / 1e9
+    return float(sum((r["t_end_ns"] - r["t_start_ns"]) / 1e9 + idle_s for r in waves))
 
 
 def _record_infeasible(segment: _Segment, launch: Launch, cell: Cell, error: EngineInfeasible) -> None:

@@ -30,7 +30,10 @@ COMMANDS: tuple[tuple[str, str], ...] = (
 )
 """Commands by name and where their function is."""
 
-GROUPS: tuple[tuple[str, str], ...] = (("prompts", "specjoule.cli.prompts:app"),)
+GROUPS: tuple[tuple[str, str], ...] = (
+    ("prompts", "specjoule.cli.prompts:app"),
+    ("meter", "specjoule.meters.commands:app"),
+)
 """Groups of commands by name and where their typer app is."""
 
 
@@ -39,11 +42,16 @@ def _resolve(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _mount() -> None:
+def _mount(named: str | None) -> None:
+    """Mount the named command alone, or all of them for help and for a name that is none."""
+    known = {*(name for name, _ in COMMANDS), *(name for name, _ in GROUPS)}
+    wanted = {named} & known or known
     for name, target in COMMANDS:
-        app.command(name)(_resolve(target))
+        if name in wanted:
+            app.command(name)(_resolve(target))
     for name, target in GROUPS:
-        app.add_typer(_resolve(target), name=name)
+        if name in wanted:
+            app.add_typer(_resolve(target), name=name)
 
 
 @app.callback(invoke_without_command=True)
@@ -58,7 +66,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line; an error meant for the user is one sentence on standard error and exit code 1."""
-    _mount()
+    _mount(next((word for word in sys.argv[1:] if not word.startswith("-")), None))
     try:
         app()
     except SpecJouleError as error:

@@ -171,12 +171,14 @@ def _records(frame: Any, keys: tuple[str, ...]) -> list[dict[str, Any]]:
 def _document(context: Context, files: list[str], stopped: str | None) -> dict[str, Any]:
     from specjoule.tables.provenance import provenance_words
 
+    drifts = [c.get("block_drift") for c in _records(context.cells, ("block_drift",))]
     return {
         "study": context.study,
         "energy": provenance_words(context.meters),
         "cells": _records(context.cells, CELL_KEYS),
         "pairs": _records(context.pairs, PAIR_KEYS),
         "excluded": _records(context.excluded, ("drafter", "concurrency", "reason", "reason_detail")),
+        "block_drift": next((d for d in drifts if d is not None), None),
         "stopped": stopped,
         "files": files,
     }
@@ -209,8 +211,8 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
         )  # fmt: skip
     console = Console()
     console.print(table)
-    drift = context.cells["block_drift"].dropna() if "block_drift" in context.cells else []
-    closing = "not measured" if len(drift) == 0 else f"{100 * float(drift.iloc[0]):+.1f} %"
+    drift = document["block_drift"]
+    closing = "not measured" if drift is None else f"{100 * drift:+.1f} %"
     console.print(
         "n: requests at once; A: tokens committed per request and round; saving: of energy per committed token."
     )

@@ -52,7 +52,7 @@ def run_block(project: Project, block: Block) -> int:
 
 
 def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
-    """Measure; returns None when the block is complete, else how many cells were finished before it was told to stop."""
+    """Measure; None when the block is complete, else how many cells were finished before it was told to stop."""
     from specjoule.blocks.devices import Devices, open_devices
     from specjoule.blocks.record import block_record
     from specjoule.blocks.store import BlockStore

@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from specjoule.fitness.finding import Finding
+from specjoule.fitness.finding import Finding, Level
 from specjoule.meters.sources.rapl import probe
 
 
@@ -18,14 +18,14 @@ def rapl(root: Path = Path("/sys/class/powercap"), *, needed: bool = True) -> Fi
         names = ", ".join(zone.channel for zone in found.zones)
         return Finding("processor meter", "ok", f"RAPL is readable ({names}): energy is measured")
     what, _, remedy = found.problem.partition("; ")
-    level = "warn" if needed else "ok"
+    level: Level = "warn" if needed else "ok"
     words = "; energy is estimated from CPU time, and every table and figure says so" if needed else ""
     return Finding("processor meter", level, f"{what.rstrip('.')}{words}", remedy or None)
 
 
 def boards(nvml: Any = None, *, needed: bool = False) -> list[Finding]:
     """What each NVIDIA board allows; `needed`: the study measures on one. `nvml` is pynvml or its stand-in."""
-    level = "fail" if needed else "ok"
+    level: Level = "fail" if needed else "ok"
     remedy = "install the NVIDIA driver, or name another gpu in the study" if needed else None
     if nvml is None:
         try:

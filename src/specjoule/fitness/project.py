@@ -96,7 +96,8 @@ def models(study: Study) -> Finding:
     """Whether local checkpoints are there."""
     if study.file.engine.name in ("simulated", "scripted"):
         return Finding("models", "ok", "none needed by a simulated engine")
-    absent, coming = [], []
+    absent: list[str] = []
+    coming: list[str] = []
     for model in study.models.values():
         path = Path(study.root) / model.checkpoint.path
         local = model.checkpoint.prepare is not None or model.checkpoint.path.startswith((".", "/"))

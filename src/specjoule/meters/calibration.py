@@ -23,6 +23,12 @@ from specjoule.meters.sampled import SampledMeter
 
 _FIT_NS = 600e6
 """Stretch of trace fitted on either side of a step; the far end is left to the next step's idle."""
+_LONGEST_LAG_NS = 200e6
+"""No board is known to lag more."""
+_DATING_GAP_NS = 1e6
+"""A refresh so close to the bend may be on either side of it."""
+_RESIDUAL_NS = 0.5e6
+"""What a load's own ripple can shift every step by alike."""
 _TARGET = 0.005
 """Relative uncertainty that the smallest window must reach."""
 _ALIASING_PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -43,17 +49,16 @@ class StepLag:
 
     @property
     def uncertainty_ns(self) -> float:
-        """Half-width: twice the standard error, or half of what on and off disagree by, or half a millisecond."""
+        """Half-width: twice the standard error, half of what on and off disagree by and half a millisecond together."""
         on_error, off_error = (float(np.std(one, ddof=1)) / np.sqrt(len(one)) for one in (self.on_ns, self.off_ns))
         disagreement = abs(float(np.mean(self.on_ns) - np.mean(self.off_ns))) / 2
-        return max(float(np.hypot(on_error, off_error)), disagreement, 0.5e6)
+        return float(np.sqrt(on_error**2 + off_error**2 + disagreement**2 + _RESIDUAL_NS**2))
 
 
 def step_lag(refreshes: Refreshes, spans: Spans) -> StepLag:
     """Return by how much the counter's bends come after the load's steps.
 
-    Around each step the counter is two lines; they meet at the step plus the lag. Refreshes within one interval of the
-    bend may mix both sides and are left out of the fit by fitting twice, the second time around the bend first found.
+    Around each step the counter is two lines; they meet at the step plus the lag.
     """
     on_ns = [_bend(refreshes, on, -np.inf if i == 0 else spans[i - 1][1], off) for i, (on, off) in enumerate(spans)]
     ends = [*(on for on, _ in spans[1:]), np.inf]
@@ -68,36 +73,33 @@ def step_lag(refreshes: Refreshes, spans: Spans) -> StepLag:
 def _bend(refreshes: Refreshes, step_ns: float, left_ns: float, right_ns: float) -> float | None:
     """Return where the lines before and after a step meet, ns; None where too few refreshes lie on a side."""
     interval_ns = refresh_interval_ns(refreshes) or 0.0
-    t_ns = refreshes.t_ns
-    bend_ns = step_ns + interval_ns / 2
+    x_ns = refreshes.t_ns - step_ns
+    # First only what is surely on one side of the bend, with straight lines; then all, around the bend just found.
+    gap_ns, degree = (0.0, float(_LONGEST_LAG_NS)), 1
+    bend_ns = 0.0
     for _ in range(4):
-        # The counter shows the load's edges late: the far ends move along with the bend.
-        late_ns = max(bend_ns - step_ns, 0.0)
-        low = max(bend_ns - _FIT_NS, left_ns + late_ns + interval_ns)
-        high = min(bend_ns + _FIT_NS, right_ns + late_ns - interval_ns)
-        before = (t_ns > low) & (t_ns < bend_ns)
-        after = (t_ns > bend_ns) & (t_ns < high)
+        low_ns = max(bend_ns - _FIT_NS, left_ns - step_ns + max(bend_ns, 0.0) + interval_ns)
+        high_ns = min(bend_ns + gap_ns[1] + _FIT_NS, right_ns - step_ns + bend_ns - interval_ns)
+        before = (x_ns > low_ns) & (x_ns < bend_ns - gap_ns[0])
+        after = (x_ns > bend_ns + gap_ns[1]) & (x_ns < high_ns)
         if before.sum() < 3 or after.sum() < 3:
             return None
-        found = _meet(t_ns - step_ns, refreshes.counter_j, before, after)
-        if found is None:
+        found_ns = _meet(x_ns, refreshes.counter_j, before, after, degree)
+        if found_ns is None:
             return None
-        if abs(step_ns + found - bend_ns) < 1e5:
-            break
-        bend_ns = step_ns + found
-    return bend_ns
+        bend_ns, gap_ns, degree = found_ns, (_DATING_GAP_NS, _DATING_GAP_NS), 2
+    return step_ns + bend_ns
 
 
-def _meet(x_ns: F64, counter_j: F64, before: Any, after: Any) -> float | None:
+def _meet(x_ns: F64, counter_j: F64, before: Any, after: Any, most: int) -> float | None:
     """Return where two fits meet: lines, or parabolas where there are points enough for a power that drifts."""
     x_s = x_ns * 1e-9
     base_j = counter_j[before][-1]
     fits = []
     for side in (before, after):
-        degree = 2 if side.sum() >= 5 else 1
-        fits.append(np.polynomial.Polynomial.fit(x_s[side], counter_j[side] - base_j, degree))
-    difference = fits[0] - fits[1].convert(domain=fits[0].domain, window=fits[0].window)
-    roots = difference.roots()
+        degree = most if side.sum() >= 5 else 1
+        fits.append(np.polynomial.Polynomial.fit(x_s[side], counter_j[side] - base_j, degree).convert())
+    roots = (fits[0] - fits[1]).trim(1e-6).roots()
     real = roots[np.isreal(roots)].real
     low, high = x_s[before][-3], x_s[after][2]
     inside = real[(real >= low) & (real <= high)]

@@ -53,7 +53,7 @@ def record(
     board: BoardOption = None,
     meter: MeterOption = None,
     host: Annotated[bool, typer.Option(help="Record the host's RAPL beside the board.")] = False,
-    poll_ms: Annotated[float, typer.Option(min=0.1, help="How often the counter is read.")] = 5.0,
+    poll_ms: Annotated[float | None, typer.Option(min=0.1, help="How often the counter is read.")] = None,
     pid: Annotated[int | None, typer.Option(help="Process tree to count, for the estimate.")] = None,
     powercap_root: Annotated[Path, typer.Option(hidden=True)] = Path("/sys/class/powercap"),
 ) -> None:

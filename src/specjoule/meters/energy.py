@@ -30,8 +30,13 @@ Edges = Literal["generation", "decode"]
 _COVERAGE = 2.25
 """Standard uncertainties to the stated one. Two uniform dating errors reach 95 % at 1.9; the rest is for power that
 ripples around the mean with which a dating error is charged."""
-_OUTSIDE_NS = 300e6
+_OUTSIDE_NS = 500e6
 """How far outside the window power is looked at: long enough to average dating errors, short against thermal decay."""
+_HIDDEN_TREND_PER_S = 0.4
+"""Relative change of idle power per second that few refreshes cannot show: a board cooling down just after a load. A
+line through refreshes from x0 to x1 beyond the edge then misses the counter there by power * trend * x0 * x1 / 2."""
+_CURVE_REFRESHES = 5
+"""Fewer refreshes are fitted with a straight line: a curve through them would only amplify their dating errors."""
 UNKNOWN_LAG_NS = 50_000_000
 """Lag assumed for a board never calibrated: 50 +- 50 ms covers what boards are known to have."""
 
@@ -291,7 +296,7 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
     """Return the counter at `edge_ns`, extrapolated from the refreshes outside it.
 
     The fit is counter = c + p x + q x^2 (power linear in time) over the outside refreshes from `index` outwards; with
-    fewer than four it is a straight line. Each refresh weighs by its dating error times the power outside.
+    fewer than five it is a straight line. Each refresh weighs by its dating error times the power outside.
     """
     used = _outside_indices(dates, index, step, inner_w)
     x_s = (dates.t_ns[used] - edge_ns) * 1e-9
@@ -299,17 +304,14 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
     power_w = abs(_power_w(dates, *sorted((used[0], used[-1]))))
     # Half a millijoule is the resolution of NVIDIA's counter; it also keeps the weights finite for a perfect date.
     sigma_j = np.hypot(power_w * dates.sigma_ns[used] * 1e-9, 0.5e-3)
-    line_j, line_variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=1)
-    value_j, variance = line_j, line_variance
-    if len(used) >= 4:
-        curve_j, curve_variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=2)
-        # A curvature that the dating errors explain is left out: it would only amplify them.
-        if abs(curve_j - line_j) > _COVERAGE * float(np.sqrt(curve_variance)):
-            value_j, variance = curve_j, curve_variance + ((curve_j - line_j) / 4) ** 2
-        else:
-            variance = line_variance + ((curve_j - line_j) / 2) ** 2
+    line_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=1)
+    value_j = line_j
+    if len(used) >= _CURVE_REFRESHES:
+        # Always, not only where the trend is significant: choosing by significance leaves the trend in as a bias.
+        value_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=2)
+        variance += ((value_j - line_j) / 10) ** 2  # a trend that is no parabola
     else:
-        variance += (power_w * abs(x_s[0]) * 0.04) ** 2  # two or three refreshes cannot show a trend of a few percent
+        variance += (power_w * _HIDDEN_TREND_PER_S / 2 * abs(x_s[0] * x_s[-1])) ** 2
     return _Edge(index, float(dates.counter_j[index] + value_j), float(variance), power_w)
 
 
@@ -325,7 +327,7 @@ def _outside_indices(dates: _Dates, index: int, step: Literal[-1, 1], inner_w: f
     candidates = [int(i) for i in (well_dated if len(well_dated) >= 3 else outwards)]
     near_w = _power_w(dates, *sorted(candidates[:2]))
     limit_w = max(0.25 * abs(inner_w - near_w), 0.02 * abs(inner_w))
-    reach_ns = max(_OUTSIDE_NS, 3.3 * abs(dates.t_ns[candidates[1]] - dates.t_ns[candidates[0]]))
+    reach_ns = max(_OUTSIDE_NS, 4.4 * abs(dates.t_ns[candidates[1]] - dates.t_ns[candidates[0]]))
     used = candidates[:2]
     for following in candidates[2:]:
         if abs(dates.t_ns[following] - dates.t_ns[used[0]]) > reach_ns:

@@ -16,6 +16,8 @@ from specjoule.meters.sources import SourceSpec
 from specjoule.meters.sources.rapl import NATIVE_REFRESH_NS, probe
 from specjoule.reasons import Reason
 
+_POLL_MS = {"nvml": 5.0, "rapl": 20.0, "estimate": 20.0}
+
 
 class MeterSettings(BaseModel):
     """How energy is measured."""
@@ -24,8 +26,9 @@ class MeterSettings(BaseModel):
 
     name: Literal["auto", "nvml", "rapl", "estimate"] = "auto"
     """`auto` takes RAPL where it can be read and the estimate elsewhere; a GPU study names `nvml`."""
-    poll_ms: float = Field(default=5.0, gt=0, le=1000)
-    """How often the counter is read; where a refresh is due it is read every `dense_ms`."""
+    poll_ms: float | None = Field(default=None, gt=0, le=1000)
+    """How often the counter is read; default 5 ms for a board, whose counter jumps, and 20 ms for counters that move by
+    themselves. Where a refresh is due it is read every `dense_ms`."""
     dense_ms: float = Field(default=0.5, gt=0, le=100)
     watts_per_core: float = Field(default=10.0, gt=0)
     """Estimate only: watts of one busy core. Assumed, not measured; set it from your CPU's data sheet."""
@@ -55,7 +58,7 @@ def open_meter(settings: MeterSettings) -> SampledMeter:
         host, note = False, problem
     spec = SourceSpec(
         kind=name,
-        poll_ns=round(settings.poll_ms * 1e6),
+        poll_ns=round((settings.poll_ms or _POLL_MS[name]) * 1e6),
         dense_ns=round(settings.dense_ms * 1e6),
         board=settings.board,
         powercap_root=str(settings.powercap_root),

@@ -50,12 +50,12 @@ def detection_floor(ratios_by_block: Mapping[str, Sequence[float]]) -> Detection
     a block they are worth N / (1 + (n - 1) r) independent ones (Kish's design effect); r comes from the products of
     different cells of the same block.
     """
+    if any(not 0 < ratio < math.inf for ratios in ratios_by_block.values() for ratio in ratios):
+        raise ValueError("energy ratios must be positive numbers")
     logs = [np.log(np.asarray(values, dtype=np.float64)) for values in ratios_by_block.values() if len(values)]
     if not logs:
         return None
     pooled = np.concatenate(logs)
-    if not np.isfinite(pooled).all():
-        raise ValueError("energy ratios must be positive numbers")
     n_ratios = len(pooled)
     variance = float(np.mean(pooled**2))
     pairs = sum(len(one) * (len(one) - 1) for one in logs)

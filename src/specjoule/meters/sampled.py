@@ -26,7 +26,7 @@ from specjoule.reasons import Reason
 
 OUTSIDE_REFRESHES = 3
 """Refreshes wanted on either side of a window: the power outside needs two intervals."""
-_OUTSIDE_NS = 400_000_000
+_OUTSIDE_NS = 600_000_000
 """Extent of trace wanted on either side where refreshes are closer together than that."""
 FAULT_PREFIX = "fault:"
 """Faults travel in a trace as sample channels: `fault:board_lost` has the time it was met and how long it had lasted,
@@ -34,6 +34,8 @@ s. So a window recomputed from a stored trace has the same flags."""
 _OPEN_S = 60.0
 """Time a driver may take to open a board without persistence mode."""
 _REASONS = {reason.value: reason for reason in Reason}
+_BEFORE_NS = 10_000_000_000
+"""How much log before a window is looked at: many refreshes of the slowest counter."""
 _MAX_WAIT_NS = 5_000_000_000
 """Longest wait for the refresh after a window; a counter that has not moved for so long will not."""
 
@@ -118,7 +120,7 @@ class SampledMeter:
         reach_ns = self.calibration.lag_ns + self.calibration.lag_uncertainty_ns
         if not self.calibration.calibrated:
             reach_ns = 2 * UNKNOWN_LAG_NS
-        trace = cut(self._await(end_ns + reach_ns), start_ns, end_ns, reach_ns)
+        trace = cut(self._await(start_ns, end_ns + reach_ns), start_ns, end_ns, reach_ns)
         return replace(trace, flags=(*self._standing, *trace.flags))
 
     def everything(self) -> Trace:
@@ -126,16 +128,16 @@ class SampledMeter:
         content = self._log()
         return cut(content, 0, self.clock.now_ns())
 
-    def _log(self) -> LogContent:
+    def _log(self, since_ns: int | None = None) -> LogContent:
         if self._reader is None:
             raise MeterError("The energy meter was not started.")
-        return self._reader.read()
+        return self._reader.read(since_ns)
 
-    def _await(self, end_ns: int) -> LogContent:
+    def _await(self, start_ns: int, end_ns: int) -> LogContent:
         """Read the log until it reaches far enough beyond `end_ns`."""
         while True:
             now_ns = self.clock.now_ns()
-            content = self._log()
+            content = self._log(start_ns - _BEFORE_NS)
             board = content.refreshes.get(BOARD)
             if board is not None and _covers(
                 board, end_ns + self.calibration.lag_ns + self.calibration.lag_uncertainty_ns
@@ -153,6 +155,8 @@ class SampledMeter:
         process, self._process = self._process, None
         if process is not None:
             if process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(b"stop\n")
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
             try:

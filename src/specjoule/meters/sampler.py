@@ -7,6 +7,7 @@ is gone, the sampler ends. On standard output it says once, as one line of JSON,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -31,6 +32,7 @@ _FROZEN_REFRESHES = 8
 _FROZEN_UNKNOWN_NS = 2_000_000_000
 """The same where no period is known yet: no board that we know refreshes less often than every second."""
 _WALL_PERIOD_NS = 1_000_000_000
+_DYING_NS = 2_000_000_000
 
 Wait = Callable[[int], bool]
 """Waits until a time, ns; returns False when sampling shall end."""
@@ -198,6 +200,8 @@ class Leash:
         self._parent = os.getppid()
         self._fd = sys.stdin.fileno()
         self._buffer = b""
+        self.told = False
+        """Whether we were told to stop, rather than left alone."""
 
     def wait(self, until_ns: int) -> bool:
         """Sleep until a time, waking for commands; False when told to stop or when the parent is gone."""
@@ -207,8 +211,18 @@ class Leash:
             if ready and not self._obey():
                 return False
             if not ready and left_ns <= 0:
-                return os.getppid() == self._parent
+                return not self._is_orphan()
             # A thousandth of the wait may be left when select returns: sleep again rather than read early.
+
+    def _is_orphan(self) -> bool:
+        return os.getppid() != self._parent
+
+    def wait_for_orphanage(self) -> None:
+        """Wait until the parent is dead for good: its pipes close a little before that, and marks go by its life."""
+        deadline_ns = self._clock.now_ns() + _DYING_NS
+        while not self._is_orphan() and self._clock.now_ns() < deadline_ns:
+            self._clock.sleep_s(0.02)
+        self._clock.sleep_s(0.05)
 
     def _obey(self) -> bool:
         data = os.read(self._fd, 4096)
@@ -218,6 +232,7 @@ class Leash:
         for line in lines:
             command, _, argument = line.decode().partition(" ")
             if command == "stop":
+                self.told = True
                 return False
             if command == "attach":
                 self._source.attach(int(argument) if argument else None)
@@ -237,17 +252,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MeterError as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1
+    with contextlib.suppress(OSError):  # allowed to root only; without it, late polls are more frequent, not wrong
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
     log = LogWriter(Path(log_path), channels_of(source), {"board": asdict(info)})
     clock = MonotonicClock()
     sampling = Sampling(source, log, clock, spec.dense_ns)
     gauges = threading.Thread(target=sampling.run_gauges, daemon=True)
     gauges.start()
     print(json.dumps({"board": asdict(info)}), flush=True)
+    leash = Leash(source, clock)
     try:
-        sampling.run(Leash(source, clock).wait)
+        sampling.run(leash.wait)
     finally:
         sampling.ended.set()
         gauges.join(timeout=2)
+        if not leash.told:
+            leash.wait_for_orphanage()
         source.close()
         log.close()
     return 0

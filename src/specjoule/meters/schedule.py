@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-_HISTORY = 64
-"""Intervals remembered: enough to see the extremes of the jitter, few enough to forget a change of period."""
+_HISTORY = 32
+"""Intervals remembered: enough to see nearly the whole jitter, few enough to forget the coarse dates of learning."""
 _LEARN = 4
 """Intervals seen before a forecast is trusted."""
 
@@ -37,7 +37,7 @@ class FixedSchedule:
 class RefreshSchedule:
     """Learns the refresh period and its jitter, and reads every `dense_ns` only while a refresh is due.
 
-    The forecast is the range of the last 64 intervals, widened by a tenth of itself and `dense_ns`. Between forecasts
+    The forecast is the range of the last 32 intervals, widened by a fifth of itself and `dense_ns`. Between forecasts
     the counter is read every `poll_ns`, so that an early refresh is still found, only dated more widely.
     """
 
@@ -88,5 +88,5 @@ class RefreshSchedule:
         if self._last_ns is None or len(self._intervals) < _LEARN:
             return None
         low, high = min(self._intervals), max(self._intervals)
-        margin = self.dense_ns + (high - low) // 10
+        margin = self.dense_ns + (high - low) // 5
         return self._last_ns + low - margin, self._last_ns + high + margin + 2 * self.dense_ns

@@ -10,7 +10,7 @@ import numpy as np
 
 from specjoule.clock import VirtualClock
 from specjoule.engines.simulated.acceptance import stable_seed
-from specjoule.engines.simulated.board import SimulatedBoard
+from specjoule.engines.simulated.board import SimulatedBoard, Timeline
 from specjoule.meters.base import BOARD, F64, I64, BoardInfo, Calibration, MeterName, Refreshes, Samples, Trace
 
 _BEYOND = 5
@@ -102,17 +102,14 @@ class SimulatedMeter:
                 keep &= ~((times > quiet[0]) & (times < quiet[1]))
         if self.gap_ns is not None:
             # The first read after the gap sees a new value; the last read of the old one was before it.
-            after = np.flatnonzero(times >= self.gap_ns[1])
-            if after.size and (times < self.gap_ns[0]).any():
-                read_start[after[0]] = self.gap_ns[0]
+            first_after = np.flatnonzero(times >= self.gap_ns[1])
+            if first_after.size and (times < self.gap_ns[0]).any():
+                read_start[first_after[0]] = self.gap_ns[0]
         read_start, read_end = read_start[keep], read_end[keep]
         refreshes = Refreshes(read_start, read_end, counter[keep])
         return Trace({BOARD: refreshes}, self._samples(line, first, end_ns + beyond))
 
-    def _samples(self, line: object, first: float, last: float) -> dict[str, Samples]:
-        from specjoule.engines.simulated.board import Timeline
-
-        assert isinstance(line, Timeline)
+    def _samples(self, line: Timeline, first: float, last: float) -> dict[str, Samples]:
         p = self.board.p.meter
         t = self._grid(first, last, p.sample_ms)
         slow = self._grid(first, last, p.slow_sample_ms)

@@ -1,7 +1,8 @@
 """How much of a round's energy is drafting, by runs that skip it, and the control that says whether that is allowed.
 
 Windows: three runs of the same drafter, batch, text and seed. The full run has the drafter's own name; a run that
-reuses the first round's drafts and forces the accepted counts (no draft forward) is named `<drafter>+nodraft`; the control, in
+reuses the first round's drafts and forces the accepted counts (no draft forward) is named `<drafter>+nodraft`; the
+control, in
 which random or repeated tokens are verified with the draft forward kept, is named `<drafter>+random`.
 """
 

@@ -75,8 +75,9 @@ def import_prompts(
         raise ConfigurationError(f"{output}: exists already; name another file or remove it first")
     data = _read(source)
     name = corpus or re.sub(r"[^A-Za-z0-9._+-]+", "-", output.stem)
-    origin = {"format": kind, "file": source.name, "sha256": hashlib.sha256(data).hexdigest()}
-    records, seen = [], set()
+    origin: dict[str, str] = {"format": kind, "file": source.name, "sha256": hashlib.sha256(data).hexdigest()}
+    records: list[dict[str, Any]] = []
+    seen: set[str] = set()
     for set_id, text, tags in FORMATS[kind](_json_lines(data, source)):
         messages = [{"role": "user", "content": text}]
         digest = canonical_digest(messages)

@@ -44,6 +44,7 @@ def study_from_mapping(
     for kind, model in CATALOGUES.items():
         paths = {str(k): v for k, v in file.catalogues.items()}
         entries[kind] = _load_catalogue(path.parent / paths.get(kind, f"{kind}.yaml"), kind, model)
+        entries[kind] |= (extra or {}).get(kind, {})
     used: dict[str, dict[str, Any]] = {kind: {} for kind in CATALOGUES}
     for grid_name, grid in file.grids.items():
         for kind in CATALOGUES:
@@ -189,11 +190,16 @@ def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
     out = dict(base)
     for key, value in overrides.items():
         known = out.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping) and value.get("name", known.get("name")) == known.get("name"):
+        if isinstance(value, Mapping) and isinstance(known, Mapping) and not _another(known, value):
             out[key] = _merged(known, value)
         else:
             out[key] = value
     return out
+
+
+def _another(known: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    """Say whether a section names another engine or meter than the one it would be merged into."""
+    return "name" in value and "name" in known and value["name"] != known["name"]
 
 
 def _refuse_impossible(study: Study, path: Path) -> None:

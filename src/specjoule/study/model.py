@@ -135,7 +135,7 @@ class ValidityConfig(Entry):
     """A row is invalid above this share of requests that repeat themselves before their natural end."""
     min_distinct_token_ratio: float = Field(default=0.2, ge=0, le=1)
     """A request repeats itself when it has fewer distinct tokens per token than this ..."""
-    max_repeated_ngram_share: float = Field(default=0.5, ge=0, le=1)
+    max_repeated_ngram_share: float = Field(default=0.3, ge=0, le=1)
     """... or a larger share of 8-grams (tokens) seen before than this."""
     min_tokens_for_repetition: Positive = 24
     min_romansh_rate: float = Field(default=0.03, ge=0, le=1)

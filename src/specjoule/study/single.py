@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,6 @@ def single_study(base: Path, wish: Wish) -> tuple[Study, float]:
             "min_window_s": window,
         }  # fmt: skip
         study = study_from_mapping({**raw, "protocol": protocol}, base, extra)
-        _refuse_inapplicable(study, drafters, model)
         forecast = study_seconds(study, make_blocks(expand(study, load_pools(study))))
         if forecast <= wish.budget_s:
             return study, forecast
@@ -177,12 +176,3 @@ def _parameters(folder: Path, config: Mapping[str, Any]) -> float:
         return float(size) / {"float32": 4, "float64": 8}.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
     d, layers, inner = config["hidden_size"], config["num_hidden_layers"], config.get("intermediate_size")
     return float(config["vocab_size"] * d + layers * (4 * d * d + 3 * d * (inner or 4 * d)))
-
-
-def _refuse_inapplicable(study: Study, drafters: Sequence[str], model: str) -> None:
-    for name in drafters:
-        if not study.drafters[name].applies_to(model):
-            raise ConfigurationError(
-                f"drafter '{name}' does not apply to model '{model}'; add it in config/drafters.yaml, or "
-                "choose an n-gram drafter, which needs no weights"
-            )

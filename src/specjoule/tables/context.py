@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from specjoule.pairs.cells import sum_waves
+from specjoule.pairs.configurations import configurations, counted_cells
 from specjoule.pairs.pairing import Pairs, make_pairs
 from specjoule.pairs.summary import summarise
+from specjoule.study.catalogue import Drafter, Gpu, Model
+from specjoule.study.model import AnalysisConfig
+
+if TYPE_CHECKING:
+    from specjoule.tables.nested import Nested
 
 
 @dataclass
 class Context:
-    """Collected rows of one study (or several, merged) and everything derived from them."""
+    """Collected rows of one study (or several, merged), what may be known beside them, and everything derived."""
 
     rows: pd.DataFrame
     study: str
+    analysis: AnalysisConfig = field(default_factory=AnalysisConfig)
+    """Constants of the analysis: targets, margins, confidence, mixes."""
+    models: Mapping[str, Model] = field(default_factory=dict)
+    drafters: Mapping[str, Drafter] = field(default_factory=dict)
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    """Catalogue entries, where known: sizes, training origins, balance points; what needs them is empty without."""
+    raw_root: Path | None = None
+    """Folder that `raw_file` starts from; items of nested columns are empty without it (or without `nested_frames`)."""
+    nested_frames: Nested | None = None
+    """Nested columns already flattened (by `ingest`)."""
+    records: Sequence[Mapping[str, Any]] = ()
+    """Block records, for the settings in which launches differ."""
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -34,10 +55,12 @@ class Context:
         """Pairs and excluded cells."""
         return make_pairs(self.cells, self.decode_cells)
 
-    @property
+    @cached_property
     def pairs(self) -> pd.DataFrame:
-        """Pairs that may be divided."""
-        return self.paired.pairs
+        """Pairs that may be divided, with what their waves say of their scatter."""
+        from specjoule.statistics.nested import with_wave_variance
+
+        return with_wave_variance(self.paired.pairs, self.rows)
 
     @property
     def excluded(self) -> pd.DataFrame:
@@ -48,6 +71,43 @@ class Context:
     def summary(self) -> pd.DataFrame:
         """Medians, half-ranges and totals per configuration."""
         return summarise(self.pairs)
+
+    @cached_property
+    def floor(self) -> float:
+        """Detection floor of one pair (|log ratio|)."""
+        from specjoule.statistics.verdicts import detection_floor
+
+        return detection_floor(self.pairs)
+
+    @cached_property
+    def judged(self) -> pd.DataFrame:
+        """The summary with intervals and verdicts."""
+        from specjoule.statistics.intervals import with_intervals
+        from specjoule.statistics.verdicts import with_verdicts
+
+        table = with_intervals(self.pairs, level=self.analysis.confidence)
+        return with_verdicts(table, self.floor, rate=self.analysis.false_discovery_rate)
+
+    @cached_property
+    def counted(self) -> pd.DataFrame:
+        """The attempt of each cell that counts, plain and speculative alike."""
+        return counted_cells(self.cells)
+
+    @cached_property
+    def configurations(self) -> pd.DataFrame:
+        """Medians over seeds of energy and latency per configuration."""
+        return configurations(self.counted)
+
+    @cached_property
+    def nested(self) -> Nested | None:
+        """Flat frames of the raw files' nested columns, or None where the raw files are not at hand."""
+        if self.nested_frames is not None:
+            return self.nested_frames
+        if self.raw_root is None:
+            return None
+        from specjoule.tables.nested import read_nested
+
+        return read_nested(self.raw_root, sorted(self.rows["raw_file"].dropna().unique()))
 
     @property
     def meters(self) -> list[str]:

@@ -75,7 +75,7 @@ def _attempt(rows: Sequence[Mapping[str, Any]], rules: ValidityConfig) -> dict[s
         "reason": first.get("reason"),
         "reason_detail": first.get("reason_detail"),
         "validity": str(worst),
-        "validity_reasons": [{"code": str(r), "text": Reason(r).text} for r in reasons],
+        "validity_reasons": [{"code": str(r), "text": r.text} for r in reasons],
         "waves_measured": len(generation),
         "duration_s": duration,
         "energy_j": energy,
@@ -96,6 +96,11 @@ def _attempt(rows: Sequence[Mapping[str, Any]], rules: ValidityConfig) -> dict[s
         "answers_that_repeat_themselves": sum(bool(r["degenerate"]) for r in requests),
         "answer_languages": dict(sorted(languages.items())),
     }
+
+
+def sentence_of(code: str) -> str:
+    """Return the sentence of a reason code; the code itself where this release does not know it."""
+    return next((r.text for r in Reason if r == code), code)
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
@@ -186,7 +191,7 @@ def _verdict(a: Mapping[str, Any]) -> str:
     state = a["status"] if a["reason"] is None else f"{a['status']} ({a['reason']})"
     if a["status"] in ("infeasible", "failed"):
         capacity = "" if a["capacity_requests"] is None else f" Capacity: {a['capacity_requests']} requests."
-        sentence = Reason(a["reason"]).text if a["reason"] else ""
+        sentence = sentence_of(a["reason"]) if a["reason"] else ""
         detail = f" The engine said: {a['reason_detail']}" if a["reason_detail"] else ""
         return f"Counts No: {state}. {sentence}{capacity}{detail}"
     if a["validity"] == "valid":

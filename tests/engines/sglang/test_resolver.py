@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from specjoule.engines.base import LaunchSpec
 from specjoule.engines.sglang.launch import LaunchCommand, build, captured_batches
 from specjoule.engines.sglang.ports import Ports
 from tests.engines.sglang import specs
-from tests.engines.sglang.conftest import STUBS
+from tests.engines.sglang.conftest import ROOT, STUBS
 
-pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1200)]
 
 RESOLVE = Path(__file__).with_name("resolve.py")
 PORTS = Ports(30001, 30002)
@@ -93,3 +94,48 @@ def test_refusals_of_the_pinned_release(sglang_python: Path, stand_ins: dict[str
     ]
     for answer in resolve_all(sglang_python, [{"flags": f} for f in bad]):
         assert "error" in answer
+
+
+FAMILIES = {
+    "Qwen3": "qwen3",
+    "Gemma 4": "gemma4",
+    "Qwen3.6": "qwen3.6-hybrid",
+    "GLM-4.7": "glm4-moe-lite",
+    "JoyAI": "deepseek-v3",
+}
+"""Stand-in of each family of the paper study; a mixture of experts has one of its own where the dense one differs."""
+EXPERTS = {"qwen3": "qwen3-moe", "qwen3.6-hybrid": "qwen3.6-hybrid-moe"}
+DRAFTS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark", "assistant": "draft-assistant"}
+
+
+def on_stand_ins(spec: LaunchSpec, stand_ins: dict[str, Path]) -> LaunchSpec:
+    """Return a launch of the study with its checkpoints replaced by stand-ins of the same architecture."""
+    name = FAMILIES[spec.model.family]
+    if spec.model.architecture.experts:
+        name = EXPERTS.get(name, name)
+    target = spec.model.checkpoint.model_copy(update={"path": str(stand_ins[name])})
+    checkpoints = {
+        model: own.model_copy(update={"path": str(stand_ins[DRAFTS[spec.drafter.scheme]])})
+        for model, own in spec.drafter.checkpoints.items()
+    }
+    return replace(
+        spec,
+        model=spec.model.model_copy(update={"checkpoint": target}),
+        drafter=spec.drafter.model_copy(update={"checkpoints": checkpoints}),
+    )
+
+
+def test_every_command_of_the_paper_study_resolves(sglang_python: Path, stand_ins: dict[str, Path]) -> None:
+    from specjoule.engines.sglang.commands import planned_launches
+    from specjoule.study.load import load_study
+
+    launches = [on_stand_ins(spec, stand_ins) for spec in planned_launches(load_study(ROOT / "config" / "paper.yaml"))]
+    assert len(launches) > 50
+    commands = [build(spec, PORTS) for spec in launches]
+    answers = resolve_all(sglang_python, [as_command(c) for c in commands])
+    wrong = {
+        f"{spec.model.name} {spec.gpu.name} {spec.drafter.name} capture={spec.capture}": found
+        for spec, command, answer in zip(launches, commands, answers, strict=True)
+        if (found := disagreements(spec, command, answer))
+    }
+    assert wrong == {}

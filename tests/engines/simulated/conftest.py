@@ -73,5 +73,7 @@ def started(
     return engine, meter
 
 
-def batch(count: int, max_new: int = 512, *, ignore_eos: bool = True, corpus: str = "code", language: str = "en") -> Batch:
+def batch(
+    count: int, max_new: int = 512, *, ignore_eos: bool = True, corpus: str = "code", language: str = "en"
+) -> Batch:
     return Batch(make_prompts(count, corpus, language), max_new, ignore_eos)

@@ -21,8 +21,16 @@ from specjoule.windows.validity import judge
 QUICK = {"protocol": {"max_new_tokens": 400, "min_prompts": 4, "min_window_s": 0.0, "reference_cells": 0}}
 
 
-def small(study: Study, faults: list[dict[str, Any]], drafters: tuple[str, ...] = ("plain", "DSpark-7"), corpus: str = "code", **grid: Any) -> Study:
-    out = narrowed(study, grids=["base-h100"], models=["Qwen3-8B"], seeds=[1], concurrency=[4], settings={"faults": faults})
+def small(
+    study: Study,
+    faults: list[dict[str, Any]],
+    drafters: tuple[str, ...] = ("plain", "DSpark-7"),
+    corpus: str = "code",
+    **grid: Any,
+) -> Study:
+    out = narrowed(
+        study, grids=["base-h100"], models=["Qwen3-8B"], seeds=[1], concurrency=[4], settings={"faults": faults}
+    )
     only = out.file.grids["base-h100"].model_copy(update={"drafters": drafters, "corpora": (corpus,), **grid})
     protocol = out.file.protocol.model_copy(update=QUICK["protocol"])
     file = out.file.model_copy(update={"grids": {"base-h100": only}, "protocol": protocol})
@@ -51,7 +59,9 @@ def reasons(study: Study, rows: list[dict[str, Any]], drafter: str, window: str 
 def test_without_faults_everything_is_valid_and_says_simulated(rehearsal: Study, tmp_path: Path) -> None:
     study = small(rehearsal, [])
     rows, error = measured(study, tmp_path)
-    assert error is None and {r["meter"] for r in rows} == {"simulated"} and {r["engine"] for r in rows} == {"simulated"}
+    assert (
+        error is None and {r["meter"] for r in rows} == {"simulated"} and {r["engine"] for r in rows} == {"simulated"}
+    )
     assert reasons(study, rows, "plain") == set() == reasons(study, rows, "DSpark-7")
     assert all("simulated" in r["gpu_name"] and "simulated" in r["engine_version"] for r in rows)
     for r in rows:
@@ -75,15 +85,26 @@ def test_without_faults_everything_is_valid_and_says_simulated(rehearsal: Study,
         ({"kind": "slow_client"}, "client_behind"),
     ],
 )
-def test_a_fault_is_excluded_for_its_reason(rehearsal: Study, tmp_path: Path, fault: dict[str, Any], reason: str) -> None:
+def test_a_fault_is_excluded_for_its_reason(
+    rehearsal: Study, tmp_path: Path, fault: dict[str, Any], reason: str
+) -> None:
     study = small(rehearsal, [{**fault, "drafters": ["DSpark-7"]}])
     rows, _ = measured(study, tmp_path)
     assert reason in reasons(study, rows, "DSpark-7")
     assert reasons(study, rows, "plain") == set()
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("counter_reset", {"counter_reset", "counter_decrease"}), ("counter_frozen", {"counter_frozen"}), ("meter_gap", {"meter_gap"})])
-def test_a_broken_counter_yields_no_energy_from_thin_air(rehearsal: Study, tmp_path: Path, kind: str, wanted: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("counter_reset", {"counter_reset", "counter_decrease"}),
+        ("counter_frozen", {"counter_frozen"}),
+        ("meter_gap", {"meter_gap"}),
+    ],
+)
+def test_a_broken_counter_yields_no_energy_from_thin_air(
+    rehearsal: Study, tmp_path: Path, kind: str, wanted: set[str]
+) -> None:
     study = small(rehearsal, [{"kind": kind, "drafters": ["plain"], "times": 1}], drafters=("plain", "ngram-4"))
     rows, _ = measured(study, tmp_path)
     first = [r for r in rows if r["drafter"] == "plain" and r["window"] == "generation"]
@@ -98,7 +119,9 @@ def test_drift_shows_between_the_first_plain_and_the_last(rehearsal: Study, tmp_
     protocol = study.file.protocol.model_copy(update={"reference_cells": 1})
     study = study.model_copy(update={"file": study.file.model_copy(update={"protocol": protocol})})
     rows, _ = measured(study, tmp_path)
-    plain = sorted((r for r in rows if r["scheme"] == "plain" and r["window"] == "generation"), key=lambda r: r["t_start_ns"])
+    plain = sorted(
+        (r for r in rows if r["scheme"] == "plain" and r["window"] == "generation"), key=lambda r: r["t_start_ns"]
+    )
     assert [r["role"] for r in plain] == ["cell", "reference"]
     ratio = plain[1]["energy_j"] / plain[0]["energy_j"]
     hours = (plain[1]["t_start_ns"] - plain[0]["t_start_ns"]) / 3.6e12
@@ -113,7 +136,9 @@ def test_a_partial_batch_is_kept_at_what_ran(rehearsal: Study, tmp_path: Path) -
 
 @pytest.mark.parametrize(("where", "reason"), [("load", "oom_load"), ("capture", "oom_capture"), ("run", "oom_run")])
 def test_out_of_memory_is_a_result(rehearsal: Study, tmp_path: Path, where: str, reason: str) -> None:
-    rows, error = measured(small(rehearsal, [{"kind": "out_of_memory", "value": where, "drafters": ["DSpark-7"]}]), tmp_path)
+    rows, error = measured(
+        small(rehearsal, [{"kind": "out_of_memory", "value": where, "drafters": ["DSpark-7"]}]), tmp_path
+    )
     assert error is None
     assert [(r["status"], r["reason"]) for r in rows if r["drafter"] == "DSpark-7"] == [("infeasible", reason)]
 

@@ -134,7 +134,11 @@ def test_energy_of_windows_stays_within_the_blocks(rehearsal: Study) -> None:
 def test_the_meter_layer_reports_the_truth_within_its_uncertainty(rehearsal: Study) -> None:
     """Both windows, several drafters and batches: the stated 95 % covers, and the bias is far below a percent."""
     covered, errors = [], []
-    for model, gpu, drafter in [("Qwen3-8B", "H100", "plain"), ("Qwen3-8B", "H200", "DFlash-16"), ("Qwen3-14B", "H100", "ngram-4")]:
+    for model, gpu, drafter in [
+        ("Qwen3-8B", "H100", "plain"),
+        ("Qwen3-8B", "H200", "DFlash-16"),
+        ("Qwen3-14B", "H100", "ngram-4"),
+    ]:
         engine, meter = started(rehearsal, model, gpu, drafter, block=drafter)
         for i in range(12):
             engine.clock.sleep_s(0.3 + 0.0137 * i)

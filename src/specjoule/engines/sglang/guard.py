@@ -4,7 +4,7 @@
 
 Run as a script, standard library only. It leads a session of its own, adopts every orphan below it, starts the server
 in a process group of its own and then waits for the first of: the server ends; standard input closes (the runner asks
-for the end, or died, even by SIGKILL); its parent changes; SIGTERM or SIGINT. It then ends the server's group and all
+for the end, or died, even by SIGKILL); its parent changes; SIGTERM or SIGINT. It then ends the server and all
 other descendants, TERM first, KILL after the grace time, and leaves with the server's own exit status. If the guard
 itself is killed, the kernel kills the server (PR_SET_PDEATHSIG), and the server's children follow their parent.
 
@@ -53,9 +53,9 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def end_all(root: int, group: int, grace_s: float) -> list[int]:
-    """End every descendant of `root` and the process group `group`; return the ids that needed SIGKILL."""
-    _signal_all(root, group, signal.SIGTERM)
+def end_all(root: int, grace_s: float) -> list[int]:
+    """End every descendant of `root`; return the ids that needed SIGKILL."""
+    _signal_all(root, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while descendants(root) and time.monotonic() < deadline:
         _reap()
@@ -63,15 +63,13 @@ def end_all(root: int, group: int, grace_s: float) -> list[int]:
     killed: set[int] = set()
     while left := descendants(root):
         killed.update(left)
-        _signal_all(root, group, signal.SIGKILL)
+        _signal_all(root, signal.SIGKILL)
         _reap()
         time.sleep(0.02)
     return sorted(killed)
 
 
-def _signal_all(root: int, group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+def _signal_all(root: int, number: int) -> None:
     for pid in descendants(root):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -133,7 +131,7 @@ def main(arguments: list[str]) -> int:
         readable, _, _ = select.select([0], [], [], POLL_S)
         stop = stop or os.getppid() != runner or bool(readable and not os.read(0, 4096))
         status = _status(server.pid)
-    killed = end_all(os.getpid(), server.pid, grace_s)
+    killed = end_all(os.getpid(), grace_s)
     if status is None:
         status = _status(server.pid)
     code = None if status is None else os.waitstatus_to_exitcode(status)

@@ -145,7 +145,7 @@ def _graphs(spec: LaunchSpec) -> list[str]:
 
 def _environment(spec: LaunchSpec, settings: Settings, speculative: Speculation) -> dict[str, str]:
     refuse_simulation(settings.environment, settings.simulated_acceptance, "engine.settings.environment")
-    environment = cache_environment(Path(spec.cache_dir), settings.release)
+    environment = cache_environment(Path(spec.cache_dir).absolute(), settings.release)
     if settings.offline:
         environment |= offline_environment()
     if spec.device_uuid is not None and settings.device == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -46,7 +47,7 @@ class ServerProcess:
         self._report: IO[bytes] | None = None
         self._ended: Ended | None = None
         self._log: IO[bytes] | None = None
-        self._seen: set[int] = set()
+        self._seen: dict[int, float] = {}
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log_path: Path) -> None:
         """Start `command` with its output appended to `log_path`. Raises OSError if the program cannot be started."""
@@ -85,11 +86,11 @@ class ServerProcess:
             return []
         try:
             root = psutil.Process(self.pid)
-            found = [root.pid, *(child.pid for child in root.children(recursive=True))]
+            found = {p.pid: p.create_time() for p in (root, *root.children(recursive=True))}
         except psutil.NoSuchProcess:
             return []
         self._seen.update(found)
-        return found
+        return list(found)
 
     def stop(self) -> Ended | None:
         """End the server and everything it started; return how it ended (None if it was never started)."""
@@ -108,43 +109,39 @@ class ServerProcess:
 
     def orphans(self) -> list[int]:
         """Return the processes of this server that still live after `stop`; there must be none."""
-        return [pid for pid in sorted(self._seen) if psutil.pid_exists(pid) and _is_alive(pid)]
+        return [pid for pid, born in sorted(self._seen.items()) if _is_alive(pid, born)]
 
     def _finish(self) -> None:
         if self._ended is not None:
             return
         last = self._read_report(0.5) or {}
-        self._kill_left_over()
-        killed = tuple(last.get("killed", ()))
-        asked = bool(last.get("asked", False))
-        self._ended = Ended(last.get("exit"), last.get("signal"), asked, killed)
+        if not last:
+            self._kill_left_over()
+        self._ended = Ended(
+            last.get("exit"), last.get("signal"), bool(last.get("asked", False)), tuple(last.get("killed", ()))
+        )
         for handle in (self._log, self._report, self._guard.stdin if self._guard is not None else None):
             if handle is not None and not handle.closed:
                 handle.close()
 
     def _kill_left_over(self) -> None:
-        """Kill what the guard could not, should the guard itself have been killed."""
-        if self.pid is not None:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        """Kill what the guard could not, because the guard itself was killed."""
         for pid in self.orphans():
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
 
-    def _read_report(self, timeout_s: float) -> dict[str, object] | None:
+    def _read_report(self, timeout_s: float) -> dict[str, Any] | None:
         assert self._report is not None
         readable, _, _ = select.select([self._report], [], [], timeout_s)
         line = self._report.readline() if readable else b""
         return json.loads(line) if line else None
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid: int, born: float) -> bool:
+    """Say whether the process of that id and birth time still runs: an id alone may be another's by now."""
     try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        process = psutil.Process(pid)
+        return process.create_time() == born and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
 

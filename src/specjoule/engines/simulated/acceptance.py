@@ -42,7 +42,7 @@ def uniforms(keys: npt.NDArray[np.uint64], count: int, stream: int = 0) -> F64:
 def survival(first_logit: F64 | float, slope: float, k: int) -> F64:
     """Return S_1 ... S_k, S_j = prod of the conditional probabilities with logits first + slope (i - 1)."""
     logits = np.asarray(first_logit, dtype=np.float64)[..., None] + slope * np.arange(k)
-    return np.cumprod(1.0 / (1.0 + np.exp(-logits)), axis=-1)
+    return np.asarray(np.cumprod(1.0 / (1.0 + np.exp(-logits)), axis=-1), dtype=np.float64)
 
 
 def expected_committed(s: F64) -> F64:
@@ -150,12 +150,12 @@ class Drafting:
         own = np.array([self.world.own(self.model, self.drafter.name, q)[1] for q in prompts])
         spread = p.prompt_scale_logit * (p.prompt_shared**0.5 * shared + (1 - p.prompt_shared) ** 0.5 * own)
         if self.is_ngram:
-            return logit(p.ngram_continue) + spread
+            return np.asarray(logit(p.ngram_continue) + spread)
         corpus = np.array([p.corpus_logit.get(q.corpus, p.default_corpus_logit) for q in prompts])
         low = p.language_logit.get(self.drafter.origin, 0.0)
         language = np.array([low if a.language == "rm" else 0.0 for a in answers])
         loops = np.array([p.repetition_logit if a.degenerate else 0.0 for a in answers])
-        return np.clip(self.first + corpus + language + spread + loops, -4.0, 6.0)
+        return np.asarray(np.clip(self.first + corpus + language + spread + loops, -4.0, 6.0))
 
     def draw(
         self, prompts: tuple[Prompt, ...], answers: list[Answer], decode_tokens: I64, natural: I64, trie_tokens: float
@@ -232,9 +232,16 @@ class Drafting:
         return _count_two(u, easy, high, low)
 
     def _ngram(
-        self, prompts: tuple[Prompt, ...], keys: npt.NDArray[np.uint64], first: F64, u: F64, columns: int, trie_tokens: float,
-        stream: int, repeated: bool,
-    ) -> I64:  # fmt: skip
+        self,
+        prompts: tuple[Prompt, ...],
+        keys: npt.NDArray[np.uint64],
+        first: F64,
+        u: F64,
+        columns: int,
+        trie_tokens: float,
+        stream: int,
+        repeated: bool,
+    ) -> I64:
         p = self.p
         draws = uniforms(keys, columns, stream + 1)
         if repeated:

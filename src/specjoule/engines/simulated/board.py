@@ -118,12 +118,9 @@ class SimulatedBoard:
         span = (t_ns - start) / 1e9
         since = (start - self._load_ended_ns) / 1e9 if self._load_ended_ns is not None else np.inf
         fine = min(span, max(0.0, 5 * b.after_load_s - since))
-        marks = [
-            np.arange(1, int(fine / 0.1) + 1) * 0.1,
-            np.arange(1, int((span - fine) / 2.0) + 1) * 2.0 + fine,
-            [span],
-        ]
-        edges = np.unique(np.concatenate([m for m in marks if len(m)]))
+        marks = np.arange(1, int(fine / 0.1) + 1) * 0.1
+        later = np.arange(1, int((span - fine) / 2.0) + 1) * 2.0 + fine
+        edges = np.unique(np.concatenate([marks, later, [span]]))
         edges = edges[(edges <= span) & (edges > 1e-6)]
         seconds = np.diff(edges, prepend=0.0)
         middle = since + edges - seconds / 2
@@ -145,7 +142,7 @@ class SimulatedBoard:
     def run(
         self, seconds: F64, extra_j: F64, mhz: F64, capped: npt.NDArray[np.bool_] | None, bits: I64, foreign: int = 0
     ) -> I64:
-        """Append busy segments from now on: lengths, energy beyond idling, clocks, throttle bits. Returns their edges, ns."""
+        """Append busy segments from now on: lengths, energy beyond idling, clocks, bits. Returns their edges, ns."""
         self.idle_until(self.clock.now_ns())
         edges = self._append(seconds, extra_j, mhz, capped, bits, foreign)
         self._load_ended_ns = int(edges[-1])

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from specjoule.errors import ConfigurationError
 
 FILE_NAME = "simulation.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same safe subset, ten times faster where PyYAML has its C parser: every block's process reads the file."""
 _CHECKOUT = Path(__file__).resolve().parents[4] / "config" / FILE_NAME
 
 
@@ -229,7 +231,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _parsed(path: Path, stamp: int) -> dict[str, Any]:
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: holds no sections")
     for section, content in data.items():

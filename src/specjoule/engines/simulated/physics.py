@@ -48,7 +48,7 @@ class Physics:
         ]
         if missing:
             raise ConfigurationError(
-                f"gpu '{gpu.name}' cannot be simulated: its entry lacks {', '.join(missing)}; add it or choose H100 or H200"
+                f"gpu '{gpu.name}' cannot be simulated: its entry lacks {', '.join(missing)}; choose H100 or H200"
             )
         assert gpu.power_limit_w and gpu.peak_flop_s and gpu.bandwidth_byte_s
         self.gpu, self.board, self.kernels = gpu, board, kernels
@@ -172,7 +172,7 @@ class Physics:
         high, low = grid[before, columns], grid[i, columns]
         share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
         solved = np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before]))
-        return solved if some.size == size else np.interp(np.arange(size), some, solved)
+        return np.asarray(solved if some.size == size else np.interp(np.arange(size), some, solved))
 
 
 def _power(step: StepCosts, idle_w: float) -> F64:

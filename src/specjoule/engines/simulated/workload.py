@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specjoule.engines.simulated.parameters import DraftParameters, KernelParameters
-from specjoule.meters.base import F64
+from specjoule.meters.base import F64, I64
 from specjoule.study.catalogue import Drafter, Model
 
 DTYPE_BYTES: Mapping[str, float] = {
@@ -103,15 +103,15 @@ class Cost:
         """All bytes moved."""
         return self.weight_bytes + self.expert_bytes + self.kv_bytes + self.other_bytes
 
-    def __getitem__(self, index: object) -> Cost:
+    def __getitem__(self, index: I64) -> Cost:
         """Return the cost of some of the steps."""
         return replace(
             self,
-            weight_bytes=self.weight_bytes[index],  # type: ignore[index]
-            expert_bytes=self.expert_bytes[index],  # type: ignore[index]
-            kv_bytes=self.kv_bytes[index],  # type: ignore[index]
-            other_bytes=self.other_bytes[index],  # type: ignore[index]
-            flop=self.flop[index],  # type: ignore[index]
+            weight_bytes=self.weight_bytes[index],
+            expert_bytes=self.expert_bytes[index],
+            kv_bytes=self.kv_bytes[index],
+            other_bytes=self.other_bytes[index],
+            flop=self.flop[index],
         )
 
 

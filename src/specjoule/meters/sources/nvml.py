@@ -60,8 +60,8 @@ class BoardGauges:
     """The gauges of one board, with what they must remember between readings."""
 
     board: Callable[[], nvml.Handle]
-    root: int = field(default_factory=os.getppid)
-    """Processes under this one are ours; all others on the board are foreign."""
+    roots: set[int] = field(default_factory=lambda: {os.getppid()})
+    """Processes under these are ours; all others on the board are foreign."""
     _capped: tuple[int, int] | None = None
 
     def gauges(self) -> list[Gauge]:
@@ -111,7 +111,7 @@ class BoardGauges:
 
     def _foreign(self) -> Mapping[str, float]:
         pids = nvml.compute_pids(self.board())
-        ours = set(tree(self.root, excluded=os.getpid())) if pids else set()
+        ours = {pid for root in self.roots for pid in tree(root, excluded=os.getpid())} if pids else set()
         return {"foreign_processes": float(sum(pid not in ours for pid in pids))}
 
 
@@ -168,7 +168,7 @@ class NvmlSource:
     def attach(self, pid: int | None) -> None:
         """Count processes under `pid` as ours besides our parent's."""
         if pid is not None:
-            self._gauges.root = pid
+            self._gauges.roots.add(pid)
 
     def recover(self, fault: ReadFault) -> Reason | None:
         """Open the driver again after it or the board went away."""

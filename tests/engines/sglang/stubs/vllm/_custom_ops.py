@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def rotary_embedding(  # noqa: PLR0917 - the kernel's own signature
+def rotary_embedding(
     positions: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor | None,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from conftest import Powercap
+from fake_powercap import Powercap
 
 from specjoule.errors import MeterError
 from specjoule.meters import sources

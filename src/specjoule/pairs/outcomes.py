@@ -1,0 +1,119 @@
+"""What did not count, and how steady the ground was: exclusions, drift, boards, settings, output agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specjoule.reasons import Reason
+
+
+def outcomes(excluded: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Count cells that are in no pair, by reason: one row per model, board, drafter and reason code.
+
+    Plain cells that are invalid, partial or did not run are listed too. `concurrencies`: where; `capacity_requests`:
+    the largest number of requests the server could run, where it said so; `meaning`: the code's sentence.
+    """
+    plain = cells.loc[(cells["role"] == "cell") & (cells["scheme"] == "plain")]
+    bad = plain.loc[(plain["status"] != "ok") | (plain["validity"] != "valid")]
+    bad = bad.assign(reason=bad["validity_reason"].fillna(bad["reason"]).fillna(str(Reason.NOT_REPORTED)))
+    columns = ["model", "gpu", "drafter", "concurrency", "status", "reason", "capacity_requests"]
+    both = pd.concat([excluded[columns], bad[columns]], ignore_index=True)
+    if both.empty:
+        return pd.DataFrame(
+            columns=["model", "gpu", "drafter", "status", "reason", "cells", "concurrencies", "meaning"]
+        )
+    both = both.assign(reason=both["reason"].str.split(",")).explode("reason")
+    keys = ["model", "gpu", "drafter", "status", "reason"]
+    grouped = both.groupby(keys, dropna=False, sort=True)
+    out = grouped.agg(cells=("concurrency", "size"), capacity_requests=("capacity_requests", "max"))
+    names = grouped["concurrency"].unique().map(lambda v: ", ".join(str(int(c)) for c in sorted(v)))
+    out["concurrencies"] = names
+    out = out.reset_index()
+    meaning = {r.value: r.text for r in Reason}
+    out["meaning"] = out["reason"].map(meaning)
+    return out
+
+
+def block_drifts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the drift of each segment, capture state and clock: closing plain over first plain, minus 1.
+
+    `reason` is 'no_closing_plain' where there is none.
+    """
+    keys = ["model", "gpu", "seed", "replicate", "block_id", "segment_id", "gpu_uuid", "capture", "locked_mhz"]
+    out = rows.groupby(keys, dropna=False, sort=True).agg(
+        block_drift=("block_drift", "first"), cells=("cell_hash", "nunique"), started_at=("started_at", "min")
+    ).reset_index()  # fmt: skip
+    missing = out["block_drift"].isna()
+    out["reason"] = pd.Series(np.where(missing, str(Reason.NO_CLOSING_PLAIN), ""), index=out.index).where(missing)
+    return out
+
+
+def board_spread(pairs: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
+    """Return per model and board type how much single boards differ, in percent (null with one board).
+
+    Plain J/token and paired ratio, each relative to the mean over boards of the same configuration, averaged over
+    configurations per board; standard deviation and range over boards. A board's price of plain decoding cancels in the
+    ratio; what remains in the ratio does not.
+    """
+    frames = []
+    plain = counted.loc[counted["scheme"] == "plain"].assign(value=lambda f: f["j_per_token"], what="plain J/token")
+    ratio = pairs.assign(value=pairs["energy_ratio"], what="energy ratio")
+    for frame in (plain, ratio):
+        keys = ["model", "gpu", "drafter", "concurrency", "corpus", "capture", "locked_mhz", "context_tokens"]
+        mean = frame.groupby(keys, dropna=False)["value"].transform("mean")
+        frames.append(
+            frame.assign(relative=np.log(frame["value"] / mean))[["what", "model", "gpu", "gpu_uuid", "relative"]]
+        )
+    both = pd.concat(frames, ignore_index=True)
+    per_board = both.groupby(["what", "model", "gpu", "gpu_uuid"], dropna=False)["relative"].mean().reset_index()
+    out = per_board.groupby(["what", "model", "gpu"], dropna=False)["relative"].agg(["size", "std", "min", "max"])
+    out = out.reset_index().rename(columns={"size": "boards"})
+    out["spread_percent"], out["range_percent"] = 100 * out["std"], 100 * (out["max"] - out["min"])
+    return out.drop(columns=["std", "min", "max"])
+
+
+def settings_differences(records: Sequence[Mapping[str, Any]], pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return settings in which a drafter's launch differs from plain's: from block records, and capacity from pairs."""
+    found = [
+        {"block_id": r.get("block_id"), **{k: str(v) for k, v in d.items()}}
+        for r in records
+        for s in r.get("segments", ())
+        for d in s.get("settings_differences", ())
+    ]
+    columns = ["drafter", "setting", "plain", "value", "blocks"]
+    if not found:
+        return pd.DataFrame(columns=columns)
+    table = pd.DataFrame(found)
+    out = table.groupby(["drafter", "setting", "plain", "value"], dropna=False)["block_id"].nunique()
+    return out.rename("blocks").reset_index()
+
+
+def agreement(requests: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Return how often answers equal plain's, beside the control: plain against a second launch of plain.
+
+    Per model, board, drafter, concurrency and text over all blocks: `answers`, `same_share` (whole answers with the
+    same tokens as plain's of the same segment, prompt and batch), `control_share` (closing plain against first plain,
+    null where there is no closing launch of that cell), `control_answers`.
+    """
+    keys = ["segment_id", "corpus", "concurrency", "capture", "locked_mhz", "wave", "prompt_id"]
+    names = ["model", "gpu", "drafter", "scheme", "block_id", "corpus", "concurrency", "capture", "locked_mhz"]
+    place = cells[["cell_hash", "segment_id", "attempt", "launch", "role", *names]]
+    work = requests.merge(place, on=["cell_hash", "segment_id", "attempt", "launch", "role"])
+    work = work.loc[work["output_digest"] != 0]
+    plain = work.loc[(work["scheme"] == "plain") & (work["role"] == "cell"), [*keys, "output_digest"]]
+    plain = plain.drop_duplicates(keys).rename(columns={"output_digest": "_plain"})
+    both = work.merge(plain, on=keys)
+    both["same"] = both["output_digest"] == both["_plain"]
+    shown = ["model", "gpu", "drafter", "corpus", "concurrency", "capture"]
+    spec = both.loc[(both["role"] == "cell") & (both["scheme"] != "plain")]
+    out = spec.groupby(shown, dropna=False)["same"].agg(["size", "mean"]).reset_index()
+    out = out.rename(columns={"size": "answers", "mean": "same_share"})
+    control = both.loc[both["role"] == "reference"].groupby(
+        ["model", "gpu", "corpus", "concurrency", "capture"], dropna=False
+    )["same"].agg(["size", "mean"])  # fmt: skip
+    control = control.rename(columns={"size": "control_answers", "mean": "control_share"}).reset_index()
+    return out.merge(control, on=["model", "gpu", "corpus", "concurrency", "capture"], how="left")

@@ -1,0 +1,48 @@
+"""Builds the report's pages: `python workflow/scripts/build_report_pages.py --study FILE --output DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specjoule.errors import SpecJouleError, StoreError
+from specjoule.workflow import DEFAULT_STUDY, open_project
+
+
+def pages_main(argv: Sequence[str] | None = None) -> int:
+    """Write the pages of a study's report. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Write the pages of a study's report.")
+    parser.add_argument("--study", type=Path, default=DEFAULT_STUDY)
+    parser.add_argument("--overrides", type=json.loads, default={})
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    from specjoule.report.pages import write_pages
+    from specjoule.windows.collect import read_rows
+
+    try:
+        project = open_project(arguments.study, arguments.overrides)
+        manifest = _json(project.figures / "manifest.json")
+        records = [_json(project.record(block.id)) for block in project.blocks]
+        rows = read_rows([project.rows(block.id) for block in project.blocks])
+        write_pages(arguments.output, project.study, manifest, records, rows, _resolve, project.figures)
+    except SpecJouleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}); build tables and figures first (snakemake)") from error
+
+
+def _resolve(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(f"specjoule.{module}"), name)

@@ -1,0 +1,116 @@
+"""`measure`: one paired measurement without Snakemake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specjoule.errors import ConfigurationError
+from specjoule.study.single import SCALES, Wish, model_from_folder, single_study
+from specjoule.windows.io import read_window_table
+from tests.cli.conftest import Run
+
+WISH = Wish(
+    name="one", model="smollm2-135m-instruct", drafters=("ngram-4",), prompts="code", concurrency=(2,), gpu="cpu"
+)
+
+
+def test_it_prints_the_pair_and_writes_ordinary_raw_windows(project_folder: Path, run: Run) -> None:
+    ran = run("measure", "--drafter", "ngram-4", "--concurrency", 2, "--name", "one", "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["energy"] == "simulated, not measured"
+    (pair,) = document["pairs"]
+    assert pair["drafter"] == "ngram-4"
+    assert abs(pair["energy_ratio"] - pair["power_ratio"] / pair["speedup"]) < 1e-9
+    for file in document["files"]:
+        assert read_window_table(Path(file)).num_rows >= 2
+        assert run("describe", file).code == 0
+
+
+def test_the_same_name_goes_on_instead_of_measuring_twice(project_folder: Path, run: Run) -> None:
+    first = json.loads(run("measure", "--name", "one", "--json").out)
+    journal = next(Path("results/store/one").glob("*/journal.jsonl"))
+    length = journal.stat().st_size
+    assert json.loads(run("measure", "--name", "one", "--json").out) == first
+    assert journal.stat().st_size == length
+
+
+def test_a_table_for_people(project_folder: Path, run: Run) -> None:
+    ran = run("measure", "-d", "ngram-4", "-c", 1, "-c", 4)
+    assert ran.code == 0
+    assert "simulated, not measured" in ran.out
+    assert ran.out.count("ngram-4") == 2
+    assert "One seed: no spread" in ran.out
+
+
+def test_ones_own_prompt_file(project_folder: Path, run: Run, tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    items = [
+        {"id": f"p{i}", "language": "en", "license": "CC0-1.0", "messages": [{"role": "user", "content": f"Task {i}"}]}
+        for i in range(8)
+    ]
+    own.write_text("".join(json.dumps(i) + "\n" for i in items))
+    sealed = tmp_path / "sealed.jsonl"
+    assert run("prompts", "seal", own, "--output", sealed).code == 0
+    document = json.loads(run("measure", "--prompts", sealed, "--name", "own", "--json").out)
+    assert all("/sealed/" in f for f in document["files"])
+    assert "digest of 'p0' does not match" in run("measure", "--prompts", own).sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--drafter", "ngram4"], "did you mean 'ngram-4'"),
+        (["--model", "smollm2"], "no 'smollm2' in the catalogue"),
+        (["--model", "nowhere/model"], "holds no config.json"),
+        (["--prompts", "cod"], "did you mean 'code'"),
+        (["--prompts", "none.jsonl"], "no such prompt file"),
+        (["--study", "none.yaml"], "no such file"),
+        (["--study", "config"], "is a folder"),
+        (["--engine", "refrence"], "did you mean 'reference'"),
+        (["--minutes", "0.05", "-c", "1", "-c", "2", "-c", "4"], "raise --minutes"),
+        (["--name", "../up"], "study"),
+    ],
+)
+def test_wrong_input_is_one_sentence(project_folder: Path, run: Run, arguments: list[str], words: str) -> None:
+    assert words in run("measure", *arguments).sentence
+    assert not list(Path().glob("results/raw/*"))
+
+
+def test_the_budget_decides_how_many_waves() -> None:
+    base = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+    plenty, forecast = single_study(base, Wish(**{**WISH.__dict__, "budget_s": 3600.0}))
+    assert (plenty.file.protocol.min_prompts, plenty.file.protocol.min_window_s) == SCALES[0]
+    assert forecast <= 3600
+    little, forecast = single_study(base, Wish(**{**WISH.__dict__, "budget_s": 90.0}))
+    assert forecast <= 90
+    assert little.file.protocol.min_window_s < SCALES[0][1]
+
+
+def test_a_drafter_of_another_model_is_refused(tmp_path: Path) -> None:
+    base = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "vocab_size": 100, "dtype": "float32"})
+    )  # fmt: skip
+    assert model_from_folder(folder).name == "my-model"
+    study, _ = single_study(base, Wish(**{**WISH.__dict__, "model": str(folder)}))
+    assert study.models["my-model"].architecture.head_dim == 16
+    with pytest.raises(ConfigurationError, match="'layerskip-4' applies to none"):
+        single_study(base, Wish(**{**WISH.__dict__, "model": str(folder), "drafters": ("layerskip-4",)}))
+
+
+def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"holds no config\.json"):
+        model_from_folder(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigurationError, match="cannot be read as JSON"):
+        model_from_folder(tmp_path)
+    (tmp_path / "config.json").write_text('{"hidden_size": 4, "vocab_size": 9}')
+    with pytest.raises(ConfigurationError, match="lacks"):
+        model_from_folder(tmp_path)

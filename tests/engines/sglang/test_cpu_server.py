@@ -1,0 +1,135 @@
+"""The real engine over the real SGLang HTTP server: plain decoding of a tiny dummy model on the CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from specjoule.engines.base import Batch, Capacity
+from specjoule.engines.sglang.engine import SglangEngine
+from specjoule.engines.sglang.settings import RELEASE
+from specjoule.prompts.corpus import Prompt
+from tests.engines.sglang import specs
+from tests.engines.sglang.conftest import STUBS
+from tests.engines.sglang.tiny import EOS_ID, write_checkpoint
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(300)]
+
+
+def prompts(count: int, start: int = 0) -> tuple[Prompt, ...]:
+    return tuple(
+        Prompt(
+            id=f"p{i}",
+            corpus="test",
+            language="en",
+            messages=(("user", f"Question {i}: " + "word " * (i % 7)),),
+            digest=f"d{i}",
+            license="CC0-1.0",
+        )
+        for i in range(start, start + count)
+    )
+
+
+def cpu_settings(python: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "interpreter": str(python),
+        "device": "cpu",
+        "attention_backend": "torch_native",
+        "load_format": "dummy",
+        "mem_fraction_static": None,
+        "max_total_tokens": 20000,
+        "environment": {"PYTHONPATH": str(STUBS), "OMP_NUM_THREADS": "1"},
+        "start_deadline_s": 180,
+        "stop_grace_s": 10,
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def running(sglang_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SglangEngine, Capacity]]:
+    folder = tmp_path_factory.mktemp("cpu-server")
+    spec = specs.launch(
+        specs.model(write_checkpoint(folder / "tiny")),
+        specs.drafter("plain"),
+        folder,
+        cpu_settings(sglang_python),
+        gpu=specs.CPU,
+        capture=False,
+        concurrencies=(1, 4, 8),
+        device_uuid=None,
+        weight_dtype="float32",
+        kv_dtype="float32",
+    )
+    engine = SglangEngine()
+    try:
+        yield engine, engine.start(spec)
+    finally:
+        engine.stop()
+
+
+def test_capacity_is_read_back(running: tuple[SglangEngine, Capacity]) -> None:
+    _, capacity = running
+    assert capacity.engine_version == f"sglang-{RELEASE}"
+    assert capacity.max_running_requests == 8
+    assert capacity.kv_tokens == 20000
+    assert capacity.captured_batches == ()
+    assert re.fullmatch("local-[0-9a-f]{12}", capacity.model_revision)
+    assert capacity.resolved["random_seed"] == 3
+    assert EOS_ID in capacity.resolved["specjoule"]["eos_ids"]
+    assert len(capacity.resolved) > 400
+    assert capacity.measured_pid is not None and psutil.pid_exists(capacity.measured_pid)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 8])
+def test_waves(running: tuple[SglangEngine, Capacity], concurrency: int) -> None:
+    engine, _ = running
+    engine.warm_up(concurrency, prompts(concurrency, start=500), 4)
+    engine.flush()
+    before = engine.counters()
+    wave = engine.run(Batch(prompts(concurrency), max_new_tokens=24, ignore_eos=True))
+    after = engine.counters()
+    assert [r.prompt_id for r in wave.requests] == [f"p{i}" for i in range(concurrency)]
+    for request in wave.requests:
+        assert request.committed_tokens == sum(request.chunk_tokens) == len(request.output_token_ids) == 24
+        assert request.finish_reason == "length"
+        assert request.rounds == 23 and request.accepted_draft_tokens == 0 and request.cut_tokens == 0
+        assert request.cached_tokens == 0
+        assert request.acceptance_histogram is None
+        assert list(request.chunk_t_ns) == sorted(request.chunk_t_ns)
+        assert wave.submit_ns < request.chunk_t_ns[0] <= request.chunk_t_ns[-1] <= wave.end_ns
+        ends = [i for i, token in enumerate(request.output_token_ids) if token in (EOS_ID, 256)]
+        assert request.first_eos_position == (ends[0] if ends else None)
+    assert wave.steps in (23, 24)
+    assert wave.peak_batch_engine == concurrency
+    assert wave.realized_batch_engine == pytest.approx(concurrency, rel=0.05)
+    assert wave.verify_widths == (1,)
+    assert wave.capture_verified is True
+    assert wave.notes["token_count_mismatches"] == []
+    assert set(wave.notes["server_times"][0]) == {
+        "request_received_ts", "forward_entry_time", "prefill_finished_time", "request_finished_ts"
+    }  # fmt: skip
+    assert after["decode_steps"] > before["decode_steps"]
+
+
+def test_same_prompts_come_back_uncached_and_the_same(running: tuple[SglangEngine, Capacity]) -> None:
+    engine, _ = running
+    batch = Batch(prompts(4), max_new_tokens=8, ignore_eos=True)
+    first, second = engine.run(batch), engine.run(batch)
+    assert [r.output_token_ids for r in first.requests] == [r.output_token_ids for r in second.requests]
+    assert all(r.cached_tokens == 0 for r in second.requests)
+
+
+def test_more_requests_than_the_server_runs_at_once_show_in_peak_and_mean(
+    running: tuple[SglangEngine, Capacity],
+) -> None:
+    engine, capacity = running
+    wave = engine.run(Batch(prompts(12), max_new_tokens=24, ignore_eos=True))
+    assert capacity.max_running_requests == 8
+    assert wave.peak_batch_engine == 8
+    assert wave.realized_batch_engine is not None and wave.realized_batch_engine < 8.01
+    assert all(r.committed_tokens == 24 for r in wave.requests)
