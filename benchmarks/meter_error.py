@@ -98,6 +98,7 @@ def draw(found: dict[float, list[Found]], lagged: list[Found], path: Path) -> No
         axis.set(xscale="log", yscale="log", title=title, xlabel="length of the generation window, s")
         axis.set_xticks(LENGTHS_S, [f"{s:g}" for s in LENGTHS_S])
         axis.minorticks_off()
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("95th percentile of |error|, % of the energy")
     axes[0].legend(frameon=False, fontsize=8.5)

@@ -32,13 +32,13 @@ def run(command: list[str], *arguments: object) -> dict[str, object]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("refresh_s", "lag_s"), [(0.1, 0.07), (0.02, 0.015)])
+@pytest.mark.parametrize(("refresh_s", "lag_s"), [(0.1, 0.07), pytest.param(0.02, 0.015, marks=pytest.mark.slow)])
 def test_check_measure_finds_what_the_board_is(driver: Make, refresh_s: float, lag_s: float) -> None:
     fake = driver({"refresh_s": refresh_s, "lag_s": lag_s})
     load = f"{sys.executable} {LOAD} {fake.path} 0"
     report = run(
         CHECK, "--board", fake.uuid(), "--measure", "--load-command", load, "--steps", 5, "--step-s", 1.2,
-        "--aliasing-s", 0.5,
+        "--aliasing-s", 0.3,
     )  # fmt: skip
     found = load_calibration(fake.uuid())
     assert found is not None

@@ -187,12 +187,14 @@ def test_no_sampler_survives_its_parent(how: signal.Signals) -> None:
         "from specjoule.meters.factory import MeterSettings, open_meter\n"
         "meter = open_meter(MeterSettings(name='estimate'))\n"
         "meter.start()\n"
-        "print(meter.sampler_pid, flush=True)\n"
+        "print(meter.sampler_pid, meter.directory, flush=True)\n"
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    sampler = int(parent.stdout.readline())
+    pid, directory = parent.stdout.readline().split()
+    sampler = int(pid)
+    assert Path(directory, "meter.log").exists()
     assert psutil.pid_exists(sampler)
     parent.send_signal(how)
     parent.communicate(timeout=30)
@@ -200,6 +202,7 @@ def test_no_sampler_survives_its_parent(how: signal.Signals) -> None:
     while psutil.pid_exists(sampler) and psutil.Process(sampler).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    assert not Path(directory).exists()
 
 
 def test_an_interrupt_leaves_the_sampler_to_its_parent() -> None:

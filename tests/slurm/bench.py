@@ -22,7 +22,7 @@ from specjoule.workflow import Project, open_project
 from .daemons import LocalSlurm, wait_until
 
 REPO = Path(__file__).resolve().parents[2]
-RUN_S = 150.0
+RUN_S = 200.0
 STUDY: dict[str, Any] = {
     "study": "paper",
     "engine": {"name": "scripted", "settings": {"accept": 0.5}, "host_settings": {"seconds_per_wave": 0.1}},
@@ -55,7 +55,7 @@ class Bench:
 
     @classmethod
     def make(cls, folder: Path, slurm: LocalSlurm, site: dict[str, Any] | None = None, **changes: Any) -> Bench:
-        """Copy the project; `changes` replace keys of the study file, keys of its grid, or the engine's host settings."""
+        """Copy the project; `changes` replace keys of the study, of its grid, or of the engine's host settings."""
         for name in ("config", "workflow", "profiles", "prompts", "slurm"):
             shutil.copytree(REPO / name, folder / name)
         shutil.copy(REPO / "Snakefile", folder / "Snakefile")
@@ -90,17 +90,20 @@ class Bench:
         assert project.store == Path("results/store")
         return project
 
-    def main(self, *words: str) -> subprocess.Popen[str]:
+    def main(self, *words: str, eager: bool = True) -> subprocess.Popen[str]:
         """Start a main process: `snakemake --profile slurm`, as a user does."""
         log = (self.folder / f"main-{time.monotonic_ns()}.log").open("w")
+        program = [str(Path(sys.executable).parent / "snakemake")]
+        if eager:
+            program = [sys.executable, str(Path(__file__).with_name("eager_snakemake.py"))]
         return subprocess.Popen(
-            [str(Path(sys.executable).parent / "snakemake"), "--profile", "slurm", *words],
+            [*program, "--profile", "slurm", *words],
             cwd=self.folder, env=self.slurm.environment, stdout=log, stderr=log, text=True, start_new_session=True,
         )  # fmt: skip
 
-    def run(self, *words: str, seconds: float = RUN_S) -> int:
+    def run(self, *words: str, seconds: float = RUN_S, eager: bool = True) -> int:
         """Run to the end; returns the exit code. Raises TimeoutExpired."""
-        process = self.main(*words)
+        process = self.main(*words, eager=eager)
         try:
             return process.wait(seconds)
         finally:

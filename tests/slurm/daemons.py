@@ -84,7 +84,7 @@ class LocalSlurm:
             "munged", "--foreground", "--force", f"--socket={munge / 'socket'}", f"--key-file={key}",
             f"--pid-file={munge / 'pid'}", f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
         )  # fmt: skip
-        wait_until(lambda: (munge / "socket").exists(), 15, "munged's socket")
+        wait_until((munge / "socket").exists, 15, "munged's socket")
         self._spawn("slurmctld", "-D")
         for node in NODES:
             self._spawn("slurmd", "-D", "-N", node)

@@ -12,7 +12,7 @@ def item_file(item, file):
     """An item's file; the report shows figures as PNG."""
     path = PROJECT.figures / file
     if file.endswith(".png"):
-        return report(path, caption=caption(item.name), category="Figures", labels={"figure": item.question})
+        return report(path, caption=caption(item.name), category="2 Figures", labels={"figure": item.question})
     return path
 
 

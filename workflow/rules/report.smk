@@ -1,10 +1,10 @@
 # One self-contained HTML page a study: figures and tables with captions, method, exclusions, drift, meter, versions.
 
 REPORT_PAGES = {
-    "about": "Read first",
-    "exclusions": "What counts",
-    "drift": "What counts",
-    "versions": "Versions",
+    "about": "1 Read first",
+    "exclusions": "4 What counts",
+    "drift": "4 What counts",
+    "versions": "5 Versions",
 }
 """Pages beside the tables, and where the report lists them."""
 
@@ -16,11 +16,21 @@ rule report_pages:
         [PROJECT.rows(block) for block in BLOCKS],
     output:
         [
-            report(PROJECT.figures / "report" / f"{name}.html", caption=caption(name), category=category)
+            report(
+                PROJECT.figures / "report" / f"{name}.html",
+                caption=caption(name),
+                category=category,
+                labels={"page": name},
+            )
             for name, category in REPORT_PAGES.items()
         ],
         [
-            report(PROJECT.figures / "report" / f"{item.name}.html", caption=caption(item.name), category="Tables")
+            report(
+                PROJECT.figures / "report" / f"{item.name}.html",
+                caption=caption(item.name),
+                category="3 Tables",
+                labels={"table": item.question},
+            )
             for item in ITEMS.values()
             if item.kind == "table"
         ],

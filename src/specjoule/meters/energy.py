@@ -318,21 +318,23 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
 def _outside_indices(dates: _Dates, index: int, step: Literal[-1, 1], inner_w: float) -> list[int]:
     """Return refreshes from `index` outwards while the power is that of the idle state next to the window.
 
-    The stretch ends where power has moved a quarter of the way towards the power inside: that is the next or the
-    previous load, or work before the window, and no longer the idle state to extrapolate from. Refreshes that a late
-    poll dated badly are passed over: at a 20 ms refresh, a date that is 15 ms off turns idle power into nonsense.
+    The stretch ends where power differs by more than dating errors and cooling explain, or by a quarter of the step to
+    the power inside: that is the next or the previous load, and no longer the idle state to extrapolate from. Refreshes
+    that a late poll dated badly are passed over: at a 20 ms refresh, a date 15 ms off turns idle power into nonsense.
     """
     outwards = np.arange(index, -1 if step < 0 else len(dates.t_ns), step)
     well_dated = outwards[dates.sigma_ns[outwards] <= 3.0 * float(np.median(dates.sigma_ns))]
     candidates = [int(i) for i in (well_dated if len(well_dated) >= 3 else outwards)]
     near_w = _power_w(dates, *sorted(candidates[:2]))
-    limit_w = max(0.25 * abs(inner_w - near_w), 0.02 * abs(inner_w))
+    most_w = max(0.25 * abs(inner_w - near_w), 0.02 * abs(inner_w))
     reach_ns = max(_OUTSIDE_NS, 4.4 * abs(dates.t_ns[candidates[1]] - dates.t_ns[candidates[0]]))
     used = candidates[:2]
     for following in candidates[2:]:
-        if abs(dates.t_ns[following] - dates.t_ns[used[0]]) > reach_ns:
-            break
-        if abs(_power_w(dates, *sorted((used[-1], following))) - near_w) > limit_w:
+        distance_ns = abs(dates.t_ns[following] - dates.t_ns[used[0]])
+        width_ns = max(abs(dates.t_ns[following] - dates.t_ns[used[-1]]), 1.0)
+        noise = 3.0 * float(np.hypot(dates.sigma_ns[following], dates.sigma_ns[used[-1]])) / width_ns
+        limit_w = min(most_w, abs(near_w) * (0.02 + noise + _HIDDEN_TREND_PER_S * distance_ns * 1e-9))
+        if distance_ns > reach_ns or abs(_power_w(dates, *sorted((used[-1], following))) - near_w) > limit_w:
             break
         used.append(following)
     return used

@@ -21,6 +21,7 @@ from specjoule.meters.base import BOARD, BoardInfo, Calibration, MeterName, Refr
 from specjoule.meters.calibration_store import calibration_for
 from specjoule.meters.energy import UNKNOWN_LAG_NS
 from specjoule.meters.log import LogContent, LogReader
+from specjoule.meters.sampler import DIRECTORY_PREFIX
 from specjoule.meters.sources import SourceSpec
 from specjoule.reasons import Reason
 
@@ -61,7 +62,7 @@ class SampledMeter:
         """Start the sampler and wait until it has opened the device. Raises MeterError with the remedy."""
         if self._info is not None:
             return self._info
-        self._directory = Path(tempfile.mkdtemp(prefix="specjoule-meter-"))
+        self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         log_path = self._directory / "meter.log"
         command = [sys.executable, "-m", "specjoule.meters.sampler", str(log_path), json.dumps(asdict(self.spec))]
         with (self._directory / "errors.txt").open("wb") as errors:
@@ -169,6 +170,11 @@ class SampledMeter:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = self._reader = self._info = None
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the running sampler keeps its log."""
+        return self._directory
 
     @property
     def sampler_pid(self) -> int | None:

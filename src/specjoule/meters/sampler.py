@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import threading
@@ -25,6 +26,8 @@ from specjoule.meters.schedule import FixedSchedule, RefreshSchedule
 from specjoule.meters.sources import Counter, Gauge, ReadFault, Source, SourceSpec, open_source
 from specjoule.reasons import Reason
 
+DIRECTORY_PREFIX = "specjoule-meter-"
+"""Name of the temporary directories in which meters keep their logs."""
 _RETRY_NS = 100_000_000
 """Pause after a failed reading: a lost board is not asked a thousand times a second."""
 _FROZEN_REFRESHES = 8
@@ -211,16 +214,17 @@ class Leash:
             if ready and not self._obey():
                 return False
             if not ready and left_ns <= 0:
-                return not self._is_orphan()
+                return not self.is_orphan()
             # A thousandth of the wait may be left when select returns: sleep again rather than read early.
 
-    def _is_orphan(self) -> bool:
+    def is_orphan(self) -> bool:
+        """Return whether our parent is gone."""
         return os.getppid() != self._parent
 
     def wait_for_orphanage(self) -> None:
         """Wait until the parent is dead for good: its pipes close a little before that, and marks go by its life."""
         deadline_ns = self._clock.now_ns() + _DYING_NS
-        while not self._is_orphan() and self._clock.now_ns() < deadline_ns:
+        while not self.is_orphan() and self._clock.now_ns() < deadline_ns:
             self._clock.sleep_s(0.02)
         self._clock.sleep_s(0.05)
 
@@ -237,6 +241,12 @@ class Leash:
             if command == "attach":
                 self._source.attach(int(argument) if argument else None)
         return True
+
+
+def _remove_log(path: Path) -> None:
+    """Remove the temporary directory that a killed parent could not; nobody else reads it."""
+    if path.parent.name.startswith(DIRECTORY_PREFIX):
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -270,6 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leash.wait_for_orphanage()
         source.close()
         log.close()
+        if not leash.told and leash.is_orphan():
+            _remove_log(Path(log_path))
     return 0
 
 

@@ -29,8 +29,8 @@ def step_cost(model: Model) -> StepCost | None:
 def intensity_points(counted: pd.DataFrame, models: Mapping[str, Model], gpus: Mapping[str, Gpu]) -> pd.DataFrame:
     """Return per configuration the intensity of a step (FLOP/byte), the board's balance and the batch that crosses it.
 
-    Context is the mean prompt plus half the answer, tokens. `achieved_flop_s` is useful work delivered: verified positions
-    x F over the time of the window; `attainable_flop_s` is the roofline at that intensity. A trend: positions of one
+    Context is the mean prompt plus half the answer, tokens. `achieved_flop_s` is work delivered: verified positions x F
+    over the time of the window; `attainable_flop_s` is the roofline at that intensity. A trend: positions of one
     request share KV reads, drafting and launches are left out.
     """
     keys = ["model", "gpu", "drafter", "scheme", "verify_width", "concurrency", "corpus", "context_tokens", "capture",

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-
 F64 = npt.NDArray[np.float64]
 
 RM, EN = "rm", "en"

@@ -12,8 +12,8 @@ def survival_curves(acceptance: pd.DataFrame, counted: pd.DataFrame) -> pd.DataF
     """Return S_j (share of rounds that kept at least j drafts) per model, board, drafter and text, j = 1..k.
 
     Pooled over batches and seeds: acceptance does not depend on the batch. `a_k` = 1 + S_1 + ... + S_j is the tokens
-    per round that proposing j positions would commit; `marginal_limit` = S_j / a_{j-1} is the largest relative growth of
-    energy per step at which position j pays, if the first positions' proposals keep their distribution.
+    per round that proposing j positions would commit; `marginal_limit` = S_j / a_{j-1} is the largest relative growth
+    of energy per step at which position j pays, if the first positions' proposals keep their distribution.
     """
     work = acceptance.merge(counted[[*_KEYS, *_PLACE]], on=_KEYS)
     work = work.loc[work["verify_width"] > 1]

@@ -11,7 +11,7 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:1.6rem}
 table{border-collapse:collapse;font-size:13px;margin:.6rem 0}
 th,td{border-bottom:1px solid #ddd;padding:.25rem .6rem;text-align:left;vertical-align:top}
 th{background:#f4f4f4;position:sticky;top:0}td.n{text-align:right;font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto}.note{background:#fff6e0;border-left:4px solid #e69f00;padding:.5rem .8rem}
+table.frame td{white-space:nowrap}.wide{overflow-x:auto}.note{background:#fff6e0;border-left:4px solid #e69f00;padding:.5rem .8rem}
 .ok{background:#eaf6f0;border-left:4px solid #009e73;padding:.5rem .8rem}code{background:#f4f4f4;padding:0 .2rem}
 """
 
@@ -35,8 +35,8 @@ def paragraph(text: str, kind: str = "") -> str:
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = ()) -> str:
-    """Return a table of texts; columns marked numeric are set flush right."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = (), kind: str = "") -> str:
+    """Return a table of texts; columns marked numeric are set flush right, cells of kind 'frame' never wrapped."""
     aligned = [*numeric, *[False] * (len(heads) - len(numeric))]
     head = "".join(f"<th>{escape(h)}</th>" for h in heads)
     body = "".join(
@@ -48,7 +48,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence
         + "</tr>\n"
         for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+    return (
+        f'<div class="wide"><table class="{kind}"><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+    )
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

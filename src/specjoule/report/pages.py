@@ -159,9 +159,10 @@ def table_page(item: Item, frame: pd.DataFrame, shown: Sequence[str] | None, pro
 
 def frame_table(frame: pd.DataFrame) -> str:
     """Return a data frame as an HTML table with headings and four significant digits."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[c]) for c in frame.columns]
+    kinds = [frame[c].dtype for c in frame.columns]
+    numeric = [pd.api.types.is_numeric_dtype(k) and not pd.api.types.is_bool_dtype(k) for k in kinds]
     values = [[format_value(v) for v in frame[c].tolist()] for c in frame.columns]
-    return table([label(c) for c in frame.columns], list(zip(*values, strict=True)), numeric)
+    return table([label(c) for c in frame.columns], list(zip(*values, strict=True)), numeric, kind="frame")
 
 
 def names_of_pages(items: Iterable[Item] | None = None) -> tuple[str, ...]:

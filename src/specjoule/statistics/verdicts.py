@@ -60,3 +60,22 @@ def with_verdicts(table: pd.DataFrame, floor: float, *, rate: float = 0.05) -> p
     told = (out["q_value"].to_numpy() <= rate) & (np.abs(effect) > own_floor)
     out["verdict"] = np.where(told, np.where(effect < 0, SAVES, COSTS), CANNOT_TELL)
     return out
+
+
+def noise_points(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return what two equal things differ by: plain against closing plain, and one seed's ratio against the mean.
+
+    Long frame, percent: `kind` 'drift' (one value a block) and 'seed' (each pair's log ratio minus its configuration's
+    mean, times sqrt(n/(n - 1)) to undo what fitting the mean takes away), with concurrency for the latter.
+    """
+    from specjoule.pairs.summary import GROUP_KEYS
+
+    blocks = pairs.drop_duplicates(["study", "block_id"])
+    drift = pd.DataFrame({"kind": "drift", "percent": 100.0 * np.log1p(blocks["block_drift"].astype("float64"))})
+    y = pd.Series(np.log(pairs["energy_ratio"].to_numpy(dtype=np.float64)), index=pairs.index)
+    grouped = y.groupby([pairs[k] for k in GROUP_KEYS if k in pairs.columns], dropna=False)
+    n = grouped.transform("size")
+    residual = 100.0 * (y - grouped.transform("mean")) * np.sqrt(n / (n - 1).clip(lower=1))
+    seed = pd.DataFrame({"kind": "seed", "percent": residual, "concurrency": pairs["concurrency"]}).loc[n > 1]
+    out = pd.concat([drift.dropna(), seed], ignore_index=True)
+    return out

@@ -13,8 +13,9 @@ PLACE_KEYS: tuple[str, ...] = (
 """Where drafters compete: everything but the drafter itself."""
 
 SHOWN: tuple[str, ...] = (
-    "model", "gpu", "corpus", "concurrency", "capture", "best_drafter", "saving_median", "ratio_half_range", "n_seeds",
-    "saving_totals", "runner_up", "saving_runner_up", "candidates",
+    "model", "gpu", "corpus", "concurrency", "capture", "locked_mhz", "best_drafter", "saving_median",
+    "ratio_half_range", "saving_low", "saving_high", "n_seeds", "verdict", "runner_up", "saving_runner_up", "lead",
+    "comparison", "ties", "candidates",
 )  # fmt: skip
 
 
@@ -39,6 +40,17 @@ def best_drafter(summary: pd.DataFrame) -> pd.DataFrame:
     counted = pool.groupby(place, dropna=False).size().rename("candidates").reset_index()
     out = best.merge(second, on=place, how="left").merge(counted, on=place, how="left")
     front = [*place, "best_drafter", "scheme", "saving_median", "ratio_half_range", "n_seeds", "n_pairs"]
-    rest = ["saving_totals", "speedup", "e_spec_j", "e_plain_j", "itl_spec_ms", "itl_plain_ms"]
+    rest = [
+        "saving_low",
+        "saving_high",
+        "verdict",
+        "interval_note",
+        "saving_totals",
+        "speedup",
+        "e_spec_j",
+        "e_plain_j",
+        "itl_spec_ms",
+        "itl_plain_ms",
+    ]
     columns = [c for c in (*front, *rest, "runner_up", "saving_runner_up", "candidates") if c in out.columns]
     return out[columns].sort_values(place, kind="stable").reset_index(drop=True)

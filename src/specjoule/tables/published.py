@@ -95,8 +95,8 @@ def _median_best(context: Context, item: dict[str, Any]) -> Answer:
 def _plain_column(column: str) -> Callable[[Context, dict[str, Any]], Answer]:
     def answer(context: Context, item: dict[str, Any]) -> Answer:
         mine = _selected(context.counted, item)
-        mine = mine.loc[mine["scheme"] == "plain", column]
-        return (float(mine.median()), float(mine.std() / np.sqrt(len(mine)))) if len(mine) else None
+        values = mine.loc[mine["scheme"] == "plain", column]
+        return (float(values.median()), float(values.std() / np.sqrt(len(values)))) if len(values) else None
 
     return answer
 

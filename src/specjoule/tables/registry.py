@@ -38,7 +38,10 @@ def build(name: str, rows: pd.DataFrame | Context, output_dir: Path, study_name:
 def build_all(
     rows: pd.DataFrame | Context, output_dir: Path, study_name: str = "study", only: Iterable[str] | None = None
 ) -> list[Path]:
-    """Build `only` these items (default: all) and the manifest; return every path written."""
+    """Build `only` these items (default: all) and the manifest; return every path written.
+
+    Pass a `Context` where more than the rows is known: the analysis constants, catalogue entries, raw files, records.
+    """
     from specjoule.figures.manifest import write_manifest
 
     names = check_names(list(only)) if only else list(ITEMS)

@@ -232,6 +232,12 @@ class Double:
         await response.write_eof()
         return response
 
+    async def set_faults(self, request: web.Request) -> web.Response:
+        """Change the faults of a running double; the real server has no such endpoint."""
+        self.faults = await request.json()
+        self.chunks = 0
+        return web.Response()
+
     # -- scheduling
 
     async def _schedule(self) -> None:
@@ -389,6 +395,7 @@ async def serve(arguments: Arguments, config: dict[str, Any]) -> None:
     app.router.add_post("/flush_cache", double.flush)
     app.router.add_post("/tokenize", double.tokenize)
     app.router.add_post("/generate", double.generate)
+    app.router.add_post("/double/faults", double.set_faults)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, arguments.text("host", "127.0.0.1"), arguments.number("port", 30000))

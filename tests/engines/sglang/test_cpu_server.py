@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +134,77 @@ def test_more_requests_than_the_server_runs_at_once_show_in_peak_and_mean(
     assert wave.peak_batch_engine == 8
     assert wave.realized_batch_engine is not None and wave.realized_batch_engine < 8.01
     assert all(r.committed_tokens == 24 for r in wave.requests)
+
+
+def shape(value: Any) -> Any:
+    """Return the keys of an answer, nested; lists by their first item, everything else by nothing."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in sorted(value.items())}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [shape(value[0])]
+    return None
+
+
+def base_url(engine: SglangEngine) -> str:
+    assert engine._launch is not None
+    return engine._launch.api.generate_url.removesuffix("/generate")
+
+
+def test_answers_of_the_double_have_the_shape_of_the_real_servers(running: tuple[SglangEngine, Capacity]) -> None:
+    """What the double copies is what the server of today says, key by key; record anew with `record_answers`."""
+    from tests.engines.sglang.record_answers import ANSWERS, record
+
+    real, copied = record(base_url(running[0])), json.loads(ANSWERS.read_text())
+    for name in ("server_info", "loads", "tokenize", "chunk", "last_chunk"):
+        assert shape(copied[name]) == shape(real[name]), name
+    assert copied["flush"] == real["flush"]
+
+
+def test_speculation_fields_are_those_of_the_pinned_source(sglang_python: Path) -> None:
+    """The double's fields, and those the engine reads, are set by the pinned source under these very names."""
+    from tests.engines.sglang.double import Arguments, Double
+    from tests.engines.sglang.plans import Plan
+
+    packages = next((sglang_python.parent.parent / "lib").glob("python3*")) / "site-packages"
+    source = (packages / "sglang/srt/managers/tokenizer_manager.py").read_text()
+    fields = set(re.findall(r'meta_info\["(spec_\w+)"\]', source))
+    double = Double(Arguments.of(["--speculative-algorithm", "EAGLE3", "--speculative-num-draft-tokens", "4"]), {})
+    given = set(double._speculation(Plan(((1,), (2, 3)), ("a", "bc"), 1, (0, 1, 0, 0))))
+    assert given <= fields
+    assert fields - given == {
+        "spec_cap_length", "spec_block_accept_length", "spec_cap_lens_histogram"
+    }, "what only DSpark adds"  # fmt: skip
+    log = (packages / "sglang/srt/managers/scheduler_components/metrics_reporter.py").read_text()
+    for piece in ("Decode batch{iter_msg}, #running-req: ", "accept len: ", "{self._graph_backend_label}: "):
+        assert piece in log
+    capture = (packages / "sglang/srt/model_executor/model_runner_components/cuda_graph_setup.py").read_text()
+    eagle = (packages / "sglang/srt/speculative/eagle_worker_v2.py").read_text()
+    frozen = (packages / "sglang/srt/speculative/frozen_kv_mtp_worker_v2.py").read_text()
+    for piece, text in (
+        ('f"Capture {capture_name} {graph_backend[model_runner.device]} end. "', capture),
+        ('f"bs={runner.capture_bs}, "', capture),
+        ("Capture draft decode CUDA graph begin.", eagle),
+        ("Capture draft decode CUDA graph end. ", eagle),
+        ("Capture draft extend CUDA graph end. ", eagle),
+        ("Capture Frozen-KV MTP draft cuda graph end.", frozen),
+    ):
+        assert piece in text, piece
+
+
+def test_messages_of_outcomes_are_those_of_the_pinned_source(sglang_python: Path) -> None:
+    packages = next((sglang_python.parent.parent / "lib").glob("python3*")) / "site-packages/sglang/srt"
+    for file, piece in (
+        ("model_executor/pool_configurator.py", "Not enough memory. Please try to increase --mem-fraction-static."),
+        ("model_executor/runner/decode_cuda_graph_runner.py", "Capture cuda graph failed: "),
+        ("models/registry.py", "are not supported for now. "),
+        ("utils/watchdog.py", "watchdog timeout "),
+        ("mem_cache/allocation.py", "Prefill out of memory. Try to lower your batch size."),
+        ("mem_cache/allocation.py", "Decode out of memory. Try to lower your batch size."),
+        ("mem_cache/allocation.py", "alloc_req_slots runs out of memory. "),
+        ("server_args.py", "Port is already in use. "),
+        (
+            "arg_groups/speculative_hook.py",
+            "DFLASH speculative decoding requires setting --speculative-draft-model-path.",
+        ),
+    ):
+        assert piece in (packages / file).read_text(), piece

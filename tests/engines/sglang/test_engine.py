@@ -17,7 +17,7 @@ from specjoule.engines.sglang.engine import SglangEngine
 from specjoule.engines.sglang.server import wait_until
 from specjoule.errors import ConfigurationError
 from specjoule.reasons import Reason
-from specjoule.study.catalogue import Drafter
+from specjoule.study.catalogue import Checkpoint, Drafter
 from tests.engines.sglang import specs
 from tests.engines.sglang.test_cpu_server import prompts
 from tests.engines.sglang.tiny import write_checkpoint
@@ -334,30 +334,27 @@ def test_watchdog_in_a_wave(start: Start) -> None:
     assert caught.value.reason is Reason.ENGINE_HANG
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "spec_verify_ct",
-        "spec_num_correct_drafts",
-        "spec_num_proposed_drafts",
-        "spec_correct_drafts_histogram",
-        "cached_tokens",
-        "completion_tokens",
-        "prompt_tokens",
-        "finish_reason",
-        "num_retractions",
-        "index",
-        "output_ids",
-        "meta_info",
-        "decode_moments",
-        "num_running_reqs",
-        "total_prefill_busy_us",
-    ],
-)
-def test_missing_field_is_an_error_and_never_a_zero(start: Start, name: str) -> None:
-    engine, _ = start(faults={"omit": name})
-    with pytest.raises(EngineBug, match=f"lacks '{name}'"):
-        engine.run(wave_of())
+WAVE_FIELDS = (
+    "spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts", "spec_correct_drafts_histogram",
+    "cached_tokens", "completion_tokens", "prompt_tokens", "finish_reason", "num_retractions", "index", "output_ids",
+    "meta_info", "decode_moments", "num_running_reqs", "total_prefill_busy_us", "text", "type", "loads",
+)  # fmt: skip
+
+
+def set_faults(engine: SglangEngine, faults: dict[str, Any]) -> None:
+    """Change the faults of a running double."""
+    assert engine._launch is not None
+    assert engine._launch.api._call("POST", "/double/faults", faults)[0] == 200
+
+
+def test_missing_field_is_an_error_and_never_a_zero(start: Start) -> None:
+    engine, _ = start()
+    for name in WAVE_FIELDS:
+        set_faults(engine, {"omit": name})
+        with pytest.raises(EngineBug, match=f"lacks '{name}'"):
+            engine.run(wave_of())
+    set_faults(engine, {})
+    assert len(engine.run(wave_of()).requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -458,6 +455,12 @@ def test_checkpoints_are_staged_once_and_keep_their_identity(start: Start, tmp_p
     staged = capacity.resolved["specjoule"]["staged"]
     assert str(tmp_path / "tiny") in staged
     assert len(engine.run(wave_of(1)).requests) == 1
+
+
+def test_unpinned_revisions_are_refused_at_a_start(tmp_path: Path) -> None:
+    target = specs.model("/x").model_copy(update={"checkpoint": Checkpoint(path="org/m", revision="to-be-pinned")})
+    with pytest.raises(ConfigurationError, match="still 'to-be-pinned'; pin its commit"):
+        SglangEngine().start(specs.launch(target, specs.drafter("plain"), tmp_path))
 
 
 def test_callers_environment_with_simulated_acceptance_is_refused(

@@ -13,6 +13,10 @@ from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Checkpoint
 
 
+PLACEHOLDER = "to-be-pinned"
+"""Stands in the catalogue where a revision has still to be looked up: good for planning, refused at a start."""
+
+
 @dataclass(frozen=True)
 class Located:
     """A checkpoint as the server is told of it: a path, or a hub name with its revision."""
@@ -49,6 +53,14 @@ def locate(checkpoint: Checkpoint, checkpoints: str | None, what: str) -> Locate
     if checkpoints is None:
         return Located(checkpoint.path, checkpoint.revision)
     return Located(str(Path(checkpoints) / folder_name(checkpoint.path, checkpoint.revision)), None)
+
+
+def refuse_unpinned(checkpoint: Checkpoint, what: str) -> None:
+    """Raise ConfigurationError for a hub name whose revision is still a placeholder."""
+    if is_hub_name(checkpoint.path) and checkpoint.revision == PLACEHOLDER:
+        raise ConfigurationError(
+            f"{what}: the revision of '{checkpoint.path}' is still '{PLACEHOLDER}'; pin its commit"
+        )
 
 
 def folder_of(located: Located, hub_cache: Path) -> Path:

@@ -28,6 +28,7 @@ from specjoule.engines.sglang.checkpoints import (
     folder_of,
     hub_cache,
     local_revision,
+    refuse_unpinned,
 )
 from specjoule.engines.sglang.environment import child_environment, dropped_variables, refuse_simulation
 from specjoule.engines.sglang.fields import DecodeMoments, Loads, ServerInfo
@@ -91,6 +92,9 @@ class SglangEngine:
         """Start a server, wait until it takes requests, read back what it resolved and holds."""
         self.stop()
         refuse_simulation(os.environ, parse_settings(spec.settings).simulated_acceptance, "the caller's environment")
+        refuse_unpinned(spec.model.checkpoint, f"model '{spec.model.name}'")
+        if (draft := spec.drafter.checkpoints.get(spec.model.name)) is not None:
+            refuse_unpinned(draft, f"drafter '{spec.drafter.name}' for '{spec.model.name}'")
         spec, staged = stage(spec)
         settings = parse_settings(spec.settings).for_model(spec.model.name)
         self._await_free_board(spec, settings)

@@ -58,7 +58,7 @@ class Physics:
         per_clock = board.multiprocessors * board.flop_per_clock_and_multiprocessor * board.matrix_efficiency
         self.calibration_mhz = min(self.peak / per_clock / 1e6, board.max_clock_mhz)
         v2 = float(self.voltage2(np.asarray(self.calibration_mhz)))
-        left = self.limit_w - board.loaded_idle_w - self._active_w(np.asarray(self.calibration_mhz))
+        left = self.limit_w - board.loaded_idle_w - self._active_w(np.asarray(self.calibration_mhz), np.asarray(v2))
         traffic = board.matrix_byte_per_flop * board.byte_pj
         self.flop_pj = float((left / self.peak * 1e12 - traffic) / v2)
         """Energy of one operation at full voltage, pJ."""
@@ -73,8 +73,8 @@ class Physics:
         share = np.clip((mhz - b.voltage_knee_mhz) / (b.max_clock_mhz - b.voltage_knee_mhz), 0.0, None)
         return np.asarray((b.voltage_floor + (1.0 - b.voltage_floor) * share) ** 2)
 
-    def _active_w(self, mhz: F64) -> F64:
-        return np.asarray(self.board.active_w * (mhz / self.board.max_clock_mhz) * self.voltage2(mhz))
+    def _active_w(self, mhz: F64, voltage2: F64) -> F64:
+        return np.asarray(self.board.active_w * (mhz / self.board.max_clock_mhz) * voltage2)
 
     def idle_w(self, mhz: F64) -> F64:
         """Return the power of the loaded, idle board at clocks, at the leakage's reference temperature."""
@@ -125,8 +125,9 @@ class Physics:
         busy = inside + tails
         seconds = busy if capture else np.maximum(busy, cost.kernels * k.eager_us * 1e-6)
         seconds = (seconds + gap_s) * spread.time
-        energy = busy * self._active_w(mhz) + cost.bytes * b.byte_pj * 1e-12
-        energy = energy + cost.flop * self.flop_pj * 1e-12 * self.voltage2(mhz)
+        v2 = self.voltage2(mhz)
+        energy = busy * self._active_w(mhz, v2) + cost.bytes * (b.byte_pj * 1e-12)
+        energy = energy + cost.flop * (self.flop_pj * 1e-12 * v2)
         return seconds, energy * spread.power
 
     def limited_clock(
@@ -142,29 +143,16 @@ class Physics:
         spread: Spread,
     ) -> F64:
         """Return the clock of each step: `wanted_mhz`, or what keeps the step's mean power at the limit."""
-        at_top = self.evaluate(
-            verify, draft, gap_s, draft_gap_s, capture=capture, mhz=np.asarray(wanted_mhz), spread=spread
-        )
-        size = at_top.verify_s.shape[0]
+        size = verify.flop.shape[0]
+        # Costs change slowly over a wave: look at a few steps and interpolate; all clocks and steps in one go.
+        every = np.arange(size)
+        some = every if size <= 9 else np.linspace(0, size - 1, 9).round().astype(np.int64)
+        part = (verify[some], None if draft is None else draft[some], gap_s[some], draft_gap_s[some])
+        at_top = self.evaluate(*part, capture=capture, mhz=np.asarray(wanted_mhz), spread=spread)
         if float(np.max(_power(at_top, idle_w))) <= self.limit_w:
             return np.full(size, wanted_mhz)
-        # Costs change slowly over a wave: solve at a few steps and interpolate; all clocks and steps in one go.
-        some = (
-            np.unique(np.linspace(0, size - 1, min(size, 9)).round().astype(np.int64)) if size > 9 else np.arange(size)
-        )
         clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
-        grid = _power(
-            self.evaluate(
-                verify[some],
-                draft[some] if draft is not None else None,
-                gap_s[some],
-                draft_gap_s[some],
-                capture=capture,
-                mhz=clocks[:, None],
-                spread=spread,
-            ),
-            idle_w,
-        )
+        grid = _power(self.evaluate(*part, capture=capture, mhz=clocks[:, None], spread=spread), idle_w)
         # Power falls with the clock: the first clock below the limit, and the share of the way to the one before it.
         below = grid <= self.limit_w
         i = np.where(below.any(axis=0), below.argmax(axis=0), _CLOCK_STEPS - 1)
@@ -172,7 +160,7 @@ class Physics:
         high, low = grid[before, columns], grid[i, columns]
         share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
         solved = np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before]))
-        return np.asarray(solved if some.size == size else np.interp(np.arange(size), some, solved))
+        return np.asarray(solved if some.size == size else np.interp(every, some, solved))
 
 
 def _power(step: StepCosts, idle_w: float) -> F64:

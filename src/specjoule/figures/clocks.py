@@ -1,0 +1,65 @@
+"""What a locked clock saves and costs, and what drafting takes of a round's energy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid
+from specjoule.figures.style import look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_clocks(points: pd.DataFrame) -> Figure:
+    """Draw energy saved against throughput lost by locking the clock, one panel per model, board and concurrency."""
+    panel = points["model"] + " · " + points["gpu"] + " · " + points["concurrency"].astype("str") + " requests"
+    points = points.assign(panel=panel)
+    panels = list(points.groupby("panel", sort=False))
+    fig, axes = panel_grid(len(panels))
+    for ax, (title, part) in zip(axes, panels, strict=True):
+        ax.axhline(0, color="#333333", linewidth=0.8)
+        ax.axvline(0, color="#333333", linewidth=0.8)
+        for drafter, scheme, width in drafters_of(points).itertuples(index=False):
+            mine = part.loc[part["drafter"] == drafter].sort_values("locked_mhz", ascending=False)
+            ax.plot(100 * mine["throughput_loss"], 100 * mine["energy_saving"], **look(scheme, width).line())
+            for row in mine.itertuples():
+                ax.annotate(f"{row.locked_mhz:.0f}", (100 * float(row.throughput_loss), 100 * float(row.energy_saving)),  # type: ignore[arg-type]
+                            xytext=(3, 2), textcoords="offset points", fontsize=5.4)  # fmt: skip
+        ax.set_title(str(title))
+        ax.grid()
+    axis_titles(
+        fig,
+        "Throughput lost against the default clock (%); numbers: locked MHz",
+        "Energy saved per token\nagainst the default clock (%)",
+    )
+    drafter_legend(fig, points)
+    return fig
+
+
+def draw_draft_share(points: pd.DataFrame) -> Figure:
+    """Draw drafting's share of energy per step against concurrency; a hollow mark at zero: the control forbids a split."""
+    from specjoule.figures.panels import concurrency_axis
+
+    points = points.assign(panel=points["model"] + " · " + points["gpu"])
+    panels = list(points.groupby("panel", sort=False))
+    fig, axes = panel_grid(len(panels))
+    for ax, (title, part) in zip(axes, panels, strict=True):
+        for drafter, mine in part.groupby("drafter"):
+            line = mine.sort_values("concurrency")
+            known = line.loc[line["reported"]]
+            drawn = ax.plot(known["concurrency"], 100 * known["share"], marker="o", label=str(drafter), markersize=4)
+            refused = line.loc[~line["reported"], "concurrency"]
+            ax.plot(refused, [0.0] * len(refused), marker="x", linestyle="none", color=drawn[0].get_color())
+        ax.set_title(str(title))
+        ax.legend()
+        concurrency_axis(ax, part["concurrency"].tolist())
+        ax.grid(axis="y")
+    axis_titles(
+        fig,
+        "Concurrency (requests submitted at once)",
+        "Drafting's share of energy per step (%)\n(x: control too large, no split)",
+    )
+    return fig

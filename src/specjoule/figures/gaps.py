@@ -1,0 +1,39 @@
+"""How long a user waits between tokens: the whole distribution, not its mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid
+from specjoule.figures.style import look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_gaps(points: pd.DataFrame) -> Figure:
+    """Draw the share of gaps longer than x; grey lines mark p50, p95 and p99; the right end is the longest stall."""
+    panels = list(points.groupby("panel", sort=False))
+    fig, axes = panel_grid(len(panels), height_in=2.0)
+    drafters = drafters_of(points)
+    for ax, (title, part) in zip(axes, panels, strict=True):
+        for share in (0.5, 0.05, 0.01):
+            ax.axhline(share, color="#cccccc", linewidth=0.7)
+            ax.annotate(f"p{100 * (1 - share):.0f}", (0.99, share), xycoords=("axes fraction", "data"), fontsize=5.6,
+                        ha="right", va="bottom", color="#777777")  # fmt: skip
+        for drafter, scheme, width in drafters.itertuples(index=False):
+            mine = part.loc[(part["drafter"] == drafter) & (part["share_longer"] > 0)].sort_values("gap_ms")
+            style = look(scheme, width).line()
+            every = max(1, len(mine) // 5)
+            ax.step(mine["gap_ms"], mine["share_longer"], where="post", markevery=every, **style)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_ylim(1e-5, 1.3)
+        ax.set_title(str(title))
+    axis_titles(
+        fig, "Gap between a user's tokens (ms); tokens of one chunk have none between them", "Share of gaps longer"
+    )
+    drafter_legend(fig, points)
+    return fig
