@@ -31,6 +31,9 @@ test-slow: setup-test
 	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
 	@$(BIN)/python -m pytest -m "slow and not sglang and not slurm"
 
+test-slurm: setup-test
+	@tests/slurm/run.sh
+
 lint: setup-test
 	@$(BIN)/ruff format --check src tests workflow benchmarks
 	@$(BIN)/ruff check src tests workflow benchmarks
@@ -41,3 +44,7 @@ types: setup-test
 
 clean:
 	rm -rf results/raw results/store results/blocks results/collected results/logs .snakemake
+
+docs: setup-test
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The documentation is in site/index.html"

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from specjoule.engines.base import Batch
-from specjoule.engines.sglang.engine import SglangEngine
 from tests.engines.sglang import specs
 from tests.engines.sglang.conftest import INTERPRETER
 from tests.engines.sglang.test_cpu_server import cpu_settings, prompts
 from tests.engines.sglang.tiny import write_checkpoint
+
+from specjoule.engines.base import Batch
+from specjoule.engines.sglang.engine import SglangEngine
 
 
 def cpu_seconds(pid: int) -> dict[str, float]:

@@ -67,7 +67,7 @@ def test_the_documentation_builds_offline(tmp_path: Path, environment: dict[str,
     pytest.importorskip("material")
     mkdocs = Path(sys.executable).parent / "mkdocs"
     done = subprocess.run(
-        [mkdocs, "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [mkdocs, "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=REPO, env=environment, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

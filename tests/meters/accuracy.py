@@ -25,6 +25,7 @@ class Case:
     length_s: float
     edges: Literal["generation", "decode"]
     late_share: float = 0.0
+    late_ms: float = 30.0
     lag_error_ms: float = 1.0
     """The lag is known to +- this much, as after a calibration."""
 
@@ -66,7 +67,7 @@ def study(case: Case, n: int, seed: int) -> Found:
         load = Load(tuple(spans))
         board = VirtualBoard(
             load, VirtualClock(), case.refresh_ms * 1e6, case.latency_ms * 1e6, case.lag_ms * 1e6, rng, end_ns,
-            late_share=case.late_share,
+            late_share=case.late_share, late_ns=case.late_ms * 1e6,
         )  # fmt: skip
         refreshes = record(board)
         reads += board.reads

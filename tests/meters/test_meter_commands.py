@@ -49,6 +49,7 @@ def test_check_measure_finds_what_the_board_is(driver: Make, refresh_s: float, l
     assert found.lag_uncertainty_ns < 10e6
     assert len(found.aliasing) == 21
     assert max(abs(point.relative_error) for point in found.aliasing) < 0.08
+    assert max(abs(point.against_slowest) for point in found.aliasing) < 0.04
     assert found.smallest_generation_s >= 2.9 * refresh_s
     assert found.smallest_decode_s >= found.smallest_generation_s
     now, stale = calibration_for(BoardInfo(uuid=fake.uuid(), name="", driver="580.95.05"))
@@ -66,7 +67,7 @@ def test_lag_from_steps_is_exact_where_nothing_disturbs() -> None:
         energy = energy + 400.0 * np.clip(t_ns - lag_ns - on, 0, off - on) * 1e-9
     found = calibration.step_lag(Refreshes(t_ns, t_ns, energy), spans)
     assert found.lag_ns == pytest.approx(lag_ns, abs=1e4)
-    assert found.uncertainty_ns == 0.5e6
+    assert found.uncertainty_ns == 0.8e6
     with pytest.raises(MeterError, match="No load step"):
         calibration.step_lag(Refreshes(t_ns[:10], t_ns[:10], energy[:10]), spans)
 

@@ -60,7 +60,8 @@ class VirtualBoard:
     can_rest: bool = False
     gauges: tuple[()] = ()
     late_share: float = 0.0
-    """Share of reads before which the sampler was kept from the processor for up to 30 ms."""
+    """Share of reads before which the sampler was kept from the processor for up to `late_ns`."""
+    late_ns: float = 30e6
     reads: int = 0
     _dates: list[float] = field(default_factory=list)
     _values: list[float] = field(default_factory=list)
@@ -79,7 +80,7 @@ class VirtualBoard:
     def read(self) -> list[float]:
         self.reads += 1
         if self.late_share and self.rng.random() < self.late_share:
-            self.clock.advance_ns(int(self.rng.uniform(0, 30e6)))
+            self.clock.advance_ns(int(self.rng.uniform(0, self.late_ns)))
         latency, share = self.rng.uniform(0.02, 1) * self.latency_ns + 20_000, self.rng.random()
         self.clock.advance_ns(int(latency * share))
         value = self._values[bisect_right(self._dates, self.clock.now_ns()) - 1]

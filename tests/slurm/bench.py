@@ -134,5 +134,10 @@ class Bench:
     def wait_for_cells(self, count: int, seconds: float = 60) -> None:
         wait_until(lambda: sum(self.finished().values()) >= count, seconds, f"{count} finished cells\n{self.tail()}")
 
+    def submissions(self) -> int:
+        """How many jobs main processes have submitted."""
+        logs = self.folder.glob("main-*.log")
+        return sum(log.read_text(errors="replace").count("has been submitted with SLURM jobid") for log in logs)
+
     def raw_files(self) -> int:
         return sum(1 for _ in (self.folder / "results/raw").rglob("*.parquet"))

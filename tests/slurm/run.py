@@ -28,7 +28,7 @@ def main() -> int:
             slurm.start()
             command = [
                 sys.executable, "-m", "pytest", "tests/slurm", "-m", "slurm", "-n", str(len(LANES)), "--dist", "load",
-                "--durations=12", *sys.argv[1:],
+                "--tb=short", "--durations=12", *sys.argv[1:],
             ]  # fmt: skip
             environment = {**os.environ, FOLDER_VARIABLE: name}
             return subprocess.run(command, env=environment, timeout=TESTS_S, check=False).returncode

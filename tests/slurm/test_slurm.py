@@ -108,19 +108,20 @@ def test_a_warning_signal_ends_cleanly_and_requeues(slurm: LocalSlurm, lane: Lan
     assert main.wait(200) == 0, bench.tail()  # the same job came back and finished; nobody ran anything again
     assert bench.outcomes() == ["stopped", "finished"]
     assert drafters_once(bench)
-    assert "_slurm_rpc_requeue" in slurm.log() or "requeue" in slurm.log()
+    assert bench.submissions() == 1
 
 
 def test_time_limit(slurm: LocalSlurm, lane: Lane, tmp_path: Path) -> None:
-    """Limit of one minute, the block takes longer: it stops before, goes back, and goes on."""
-    limits = {"hours": 1 / 60, "runtime_factor": 1, "spare_minutes": 0, "stop_minutes": 0.6, "submitted": 4}
+    """Limit of two minutes, the block takes longer than the first of them: it stops before, goes back, and goes on."""
+    limits = {"hours": 2 / 60, "spare_minutes": 5, "stop_minutes": 0.9, "submitted": 4}
     drafters = ["plain", "ngram-4", "ngram-16", "layerskip-4"]
-    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=1.6, drafters=drafters)
-    assert bench.run("raw", "--retries", "5", seconds=180) == 0, bench.tail()
+    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=2.0, drafters=drafters)
+    assert bench.run("raw", seconds=280) == 0, bench.tail()
     assert bench.outcomes()[0] == "stopped", bench.outcomes()
     assert bench.outcomes()[-1] == "finished"
     assert drafters_once(bench)
-    assert "TIMEOUT" not in slurm.log() and "Time limit exhausted" not in slurm.log()
+    assert bench.submissions() == 1
+    assert "Time limit exhausted" not in slurm.log()
 
 
 def test_preempted_by_a_more_urgent_job(slurm: LocalSlurm, lane: Lane, tmp_path: Path) -> None:

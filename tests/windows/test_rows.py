@@ -23,7 +23,7 @@ from specjoule.study.model import ValidityConfig
 from specjoule.windows.collect import collect_files
 from specjoule.windows.io import read_window_table, table_from_rows
 from specjoule.windows.schema import ARROW_SCHEMA, BY_NAME, NESTED
-from specjoule.windows.validity import judge, worth_another_attempt
+from specjoule.windows.validity import judge, judge_rows, worth_another_attempt
 from specjoule.workflow import Project, open_project
 
 RULES = ValidityConfig()
@@ -139,7 +139,6 @@ def test_a_clean_row_is_valid(rows: list[dict[str, Any]]) -> None:
         ({"realized_batch_engine": 2.0}, Reason.ENGINE_BATCH_DISAGREES),
         ({"unique_prompts": 3}, Reason.REPEATED_PROMPTS),
         ({"cached_tokens": 16}, Reason.CACHE_HIT),
-        ({"degenerate_requests": 4}, Reason.DEGENERATE_OUTPUT),
         ({"flags": ["counter_reset"]}, Reason.COUNTER_RESET),
         ({"max_new_tokens": 99}, Reason.SHORT_ANSWER),
     ],
@@ -164,6 +163,18 @@ def test_a_requests_contradiction_rejects_its_row(rows: list[dict[str, Any]], fi
     assert reason in verdict(row)
 
 
+@pytest.mark.parametrize(("looping", "invalid"), [(1, False), (2, False), (3, True)])
+def test_looping_answers_are_counted_over_the_whole_attempt(
+    rows: list[dict[str, Any]], looping: int, invalid: bool
+) -> None:
+    waves = [copy.deepcopy(rows[0]) | {"wave": i} for i in range(4)]
+    for i, wave in enumerate(waves):
+        wave["requests"] = wave["requests"][:1]
+        wave["requests"][0]["distinct_token_ratio"] = 0.05 if i < looping else 0.9
+    verdicts = judge_rows(waves, [w["requests"] for w in waves], RULES)
+    assert {Reason.DEGENERATE_OUTPUT in v.reasons for v in verdicts} == {invalid}
+
+
 def test_software_power_capping_is_normal_and_never_excludes(rows: list[dict[str, Any]]) -> None:
     assert not verdict(spoiled(rows[0], throttle_reasons=["sw_power_cap"], power_capped_share=1.0))
 
@@ -175,7 +186,7 @@ def test_an_infeasible_row_is_not_measured_with_the_runs_reason(rows: list[dict[
 
 def test_only_trouble_of_the_environment_is_worth_another_attempt(rows: list[dict[str, Any]]) -> None:
     gap = judge(spoiled(rows[0], flags=["meter_gap"]), rows[0]["requests"], RULES)
-    loop = judge(spoiled(rows[0], degenerate_requests=4), rows[0]["requests"], RULES)
+    loop = judge(spoiled(rows[0], cached_tokens=4), rows[0]["requests"], RULES)
     clean = judge(rows[0], rows[0]["requests"], RULES)
     assert worth_another_attempt([gap, clean])
     assert not worth_another_attempt([gap, loop])

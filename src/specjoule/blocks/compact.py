@@ -1,8 +1,8 @@
 """Inodes: the finished attempts of a block in one archive, every single cell still readable by itself.
 
-    {store}/{study}/{block}/cells.zip      members {cell hash}/{file}, stored as they are (Parquet is compressed already)
+    {store}/{study}/{block}/cells.zip      members {cell hash}/{file}, not compressed again
 
-The archive is written and checked before a loose file goes, and unpacked before anything is measured in the block again.
+The archive is written and checked before a loose file goes, and unpacked before the block is measured again.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from specjoule.blocks.capacity import expected_capacity
@@ -158,7 +158,7 @@ def _with_lost_files(project: Project, progress: BlockProgress) -> BlockProgress
     folder = block_folder(project, progress.block)
     stored = stored_hashes(folder).union(*(stored_hashes(f) for f in relatives(folder.parent, progress.block)))
     wanted = todo(progress.block, progress.state, stored)
-    return BlockProgress(progress.block, progress.state, wanted, progress.holder)
+    return replace(progress, todo=wanted)
 
 
 def _planned(study: Study, progress: BlockProgress, rate: Pace) -> PlannedBlock:

@@ -15,6 +15,7 @@ from specjoule.blocks.journal import BlockState, read_events, summarise
 from specjoule.blocks.lock import held_by
 from specjoule.blocks.relatives import inheritable, relatives
 from specjoule.blocks.todo import Why, todo
+from specjoule.blocks.usage import NOT_USED, Usage, total_usage
 from specjoule.cells.cell import Cell
 from specjoule.study.model import Study
 from specjoule.workflow import Project
@@ -32,6 +33,8 @@ class BlockProgress:
     """Why each unfinished cell, by path, has to be measured."""
     holder: dict[str, Any] | None
     """The live runner of the block, if there is one."""
+    usage: Usage = NOT_USED
+    """Where the board's time went in its ended segments."""
 
     @property
     def finished(self) -> bool:
@@ -80,7 +83,7 @@ def read_progress(project: Project) -> list[BlockProgress]:
             for old in (f for f in relatives(folder.parent, block) if f.name in retired):
                 events = inheritable(read_events(old / "journal.jsonl"), wanted) + events
             state = summarise(events)
-        found.append(BlockProgress(block, state, todo(block, state), held_by(folder / "lock")))
+        found.append(BlockProgress(block, state, todo(block, state), held_by(folder / "lock"), total_usage([events])))
     return found
 
 

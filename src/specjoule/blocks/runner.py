@@ -37,7 +37,7 @@ from specjoule.version import PROTOCOL_VERSION
 from specjoule.windows.build import Context, outcome_row, wave_rows
 from specjoule.windows.io import table_from_rows
 from specjoule.windows.schema import SCHEMA_VERSION
-from specjoule.windows.validity import Verdict, judge, worth_another_attempt
+from specjoule.windows.validity import Verdict, judge, judge_rows, worth_another_attempt
 
 log = logging.getLogger(__name__)
 
@@ -369,7 +369,7 @@ def _one_attempt(
     rows: list[dict[str, Any]] = []
     for wave in measure_waves(segment.devices, running, cell, pool, segment.study.file.protocol):
         rows.extend(wave_rows(wave, context))
-    verdicts = [judge(row, row.get("requests"), segment.study.file.validity) for row in rows]
+    verdicts = judge_rows(rows, [row.get("requests") for row in rows], segment.study.file.validity)
     seconds = (clock.now_ns() - begun_ns) / 1e9
     _keep(segment, launch, cell, rows=rows, verdicts=verdicts, attempt=attempt, number=running.number, seconds=seconds)
     return verdicts
@@ -418,11 +418,12 @@ def _keep(
 
 
 def _windows_s(segment: _Segment, rows: Sequence[dict[str, Any]]) -> float:
-    """Time of the measured windows and of the idling before each, s."""
+    """Time of the measured windows with the idle refreshes before and after, by which their edges are measured, s."""
     waves = [r for r in rows if r["window"] == "generation" and r.get("t_end_ns") is not None]
     refresh_ns = segment.devices.meter.calibration.refresh_ns or 100_000_000
-    idle_s = segment.study.file.protocol.idle_refreshes * refresh_ns / 1e9
-    return float(sum((r["t_end_ns"] - r["t_start_ns"]) / 1e9 + idle_s for r in waves))
+    idle_ns = segment.study.file.protocol.idle_refreshes * refresh_ns
+    ends = [max([r["t_end_ns"], *(f["read_end_ns"] for f in r.get("refreshes") or ())]) for r in waves]
+    return float(sum(end - r["t_start_ns"] + idle_ns for end, r in zip(ends, waves, strict=True)) / 1e9)
 
 
 def _record_infeasible(segment: _Segment, launch: Launch, cell: Cell, error: EngineInfeasible) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from specjoule.blocks.progress import BlockProgress, pace, read_progress
 from specjoule.blocks.todo import STALE, Why
+from specjoule.blocks.usage import Usage
 from specjoule.cells.cell import Cell
 from specjoule.workflow import Project
 
@@ -60,10 +61,12 @@ class StudyStatus:
     measured_cells: int
     """Cells whose measured times the estimate stands on; 0: it is the forecast alone."""
     last_error: str | None
+    usage: Usage
+    """Where the boards' time went so far: server starts, warm-up and settling, windows."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as plain JSON values."""
-        return asdict(self)
+        return {**asdict(self), "usage": self.usage.to_dict()}
 
 
 def study_status(project: Project, now: float | None = None) -> StudyStatus:
@@ -107,6 +110,7 @@ def status_of(project: Project, blocks: Sequence[BlockProgress], now: float) -> 
         eta_s=left / max(1, len(running)) if left else None,
         measured_cells=rate.measured_cells,
         last_error=max(errors)[1] if errors else None,
+        usage=sum((b.usage for b in blocks), Usage()),
     )
 
 

@@ -22,7 +22,7 @@ class Usage:
     ready_s: float = 0.0
     """Warm-up, settling, idle power."""
     windows_s: float = 0.0
-    """Measured windows with the idling before each."""
+    """Measured windows with the idle refreshes before and after each, by which their edges are measured."""
     starts: int = 0
     segments: int = 0
 
@@ -45,6 +45,9 @@ class Usage:
     def to_dict(self) -> dict[str, Any]:
         """Return the usage as plain JSON values, shares included."""
         return {**asdict(self), "busy_share": self.busy_share, "start_share": self.start_share}
+
+
+NOT_USED = Usage()
 
 
 def segment_usages(events: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:

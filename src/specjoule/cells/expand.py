@@ -47,7 +47,7 @@ def expand(
     grids want the same file measured in two ways.
     """
     file = study.file
-    version = engine_version if engine_version is not None else declared_version(file.engine)
+    version = engine_version if engine_version is not None else declared_version(study)
     fingerprints: dict[tuple[str, str], str] = {}
     itl: dict[tuple[str, str, int], float] = {}
     cells: dict[str, Cell] = {}

@@ -45,9 +45,17 @@ def status(study: StudyOption = STUDY_DEFAULT, overrides: OverridesOption = "{}"
             console.print(f"{state}: {count} x {reason}", highlight=False)
     for running in found.running:
         since = "" if running.since_s is None else f" for {clock_time(running.since_s)}"
-        console.print(f"running: {running.block_id} on {running.host}: {running.path or 'starting'}{since}", highlight=False)
+        console.print(
+            f"running: {running.block_id} on {running.host}: {running.path or 'starting'}{since}", highlight=False
+        )
     if found.eta_s is not None:
         source = f"{found.measured_cells} measured cells" if found.measured_cells else "the forecast alone"
         console.print(f"left: about {clock_time(found.eta_s)} (from {source})", highlight=False)
+    if found.usage.start_share is not None and found.usage.busy_share is not None:
+        console.print(
+            f"board time: {found.usage.start_share:.0%} server starts; with a server up, "
+            f"{found.usage.busy_share:.0%} warm-up, settling and windows",
+            highlight=False,
+        )
     if found.last_error:
         console.print(f"last error: {found.last_error}", highlight=False, markup=False)

@@ -26,7 +26,7 @@ def draw_clocks(points: pd.DataFrame) -> Figure:
             mine = part.loc[part["drafter"] == drafter].sort_values("locked_mhz", ascending=False)
             ax.plot(100 * mine["throughput_loss"], 100 * mine["energy_saving"], **look(scheme, width).line())
             for row in mine.itertuples():
-                ax.annotate(f"{row.locked_mhz:.0f}", (100 * float(row.throughput_loss), 100 * float(row.energy_saving)),  # type: ignore[arg-type]
+                ax.annotate(f"{row.locked_mhz:.0f}", (100 * float(row.throughput_loss), 100 * float(row.energy_saving)),
                             xytext=(3, 2), textcoords="offset points", fontsize=5.4)  # fmt: skip
         ax.set_title(str(title))
         ax.grid()
@@ -40,7 +40,7 @@ def draw_clocks(points: pd.DataFrame) -> Figure:
 
 
 def draw_draft_share(points: pd.DataFrame) -> Figure:
-    """Draw drafting's share of energy per step against concurrency; a hollow mark at zero: the control forbids a split."""
+    """Draw drafting's share of energy per step against concurrency; a cross at zero: the control forbids a split."""
     from specjoule.figures.panels import concurrency_axis
 
     points = points.assign(panel=points["model"] + " · " + points["gpu"])

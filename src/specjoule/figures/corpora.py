@@ -22,10 +22,12 @@ def draw_corpora(points: pd.DataFrame) -> Figure:
     drafters = drafters_of(points)
     for ax, (title, part) in zip(axes, panels, strict=True):
         ax.axhline(0, color="#333333", linewidth=0.8)
-        batches = sorted(part.loc[part["corpus"] != "code", "concurrency"].unique())
+        batches = sorted(part.loc[part["corpus"] != "code", "concurrency"].unique()) or [part["concurrency"].min()]
         for batch, filled in ((batches[0], True), (batches[-1], False)):
             for i, (drafter, scheme, width) in enumerate(drafters.itertuples(index=False)):
                 mine = part.loc[(part["drafter"] == drafter) & (part["concurrency"] == batch)]
+                if mine.empty:
+                    continue
                 style = look(scheme, width)
                 x = mine["corpus"].map(place) + (i - (len(drafters) - 1) / 2) * 0.8 / max(len(drafters), 1)
                 bars = [100 * (mine["saving_median"] - mine["saving_low"]).clip(lower=0),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def draw_frontier(points: pd.DataFrame) -> Figure:
     """Draw each configuration's interval and J/token; steps join measured configurations that nothing beats on both."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     panels = list(points.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels), height_in=2.0, sharey=False, sharex=False)
     for ax, (title, part) in zip(axes, panels, strict=True):
@@ -32,6 +34,10 @@ def draw_frontier(points: pd.DataFrame) -> Figure:
                        **look(scheme, width).points())  # fmt: skip
         ax.set_yscale("log")
         ax.set_xscale("log")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+            axis.set_minor_formatter(NullFormatter())
         ax.set_title(str(title))
         ax.grid(which="major")
     target = float(points["target_ms"].iloc[0])

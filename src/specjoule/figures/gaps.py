@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid
@@ -11,6 +12,9 @@ from specjoule.figures.style import look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+BIN = 1.06
+"""Width of a bin of the gap histogram as a factor."""
 
 
 def draw_gaps(points: pd.DataFrame) -> Figure:
@@ -24,10 +28,14 @@ def draw_gaps(points: pd.DataFrame) -> Figure:
             ax.annotate(f"p{100 * (1 - share):.0f}", (0.99, share), xycoords=("axes fraction", "data"), fontsize=5.6,
                         ha="right", va="bottom", color="#777777")  # fmt: skip
         for drafter, scheme, width in drafters.itertuples(index=False):
-            mine = part.loc[(part["drafter"] == drafter) & (part["share_longer"] > 0)].sort_values("gap_ms")
+            mine = part.loc[part["drafter"] == drafter].sort_values("gap_ms")
+            if mine.empty:
+                continue
             style = look(scheme, width).line()
             every = max(1, len(mine) // 5)
-            ax.step(mine["gap_ms"], mine["share_longer"], where="post", markevery=every, **style)
+            x = np.concatenate([mine["gap_ms"].to_numpy()[:1] / BIN, mine["gap_ms"].to_numpy()])
+            share = np.concatenate([[1.0], np.maximum(mine["share_longer"].to_numpy(), 1e-6)])
+            ax.step(x, share, where="post", markevery=every, **{**style, "markersize": 3})
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_ylim(1e-5, 1.3)

@@ -20,6 +20,7 @@ def draw_intensity(points: pd.DataFrame) -> Figure:
     model = points["model"].iloc[0]
     mine = points.loc[points["model"] == model]
     boards = sorted(mine["gpu"].unique())
+    fig: Figure
     fig, axes = plt.subplots(2, len(boards), figsize=(TWO_COLUMNS_IN, 3.8), sharex=True, sharey="row", squeeze=False)
     for column, gpu in enumerate(boards):
         part = mine.loc[mine["gpu"] == gpu]
@@ -52,6 +53,7 @@ def draw_roofline(points: pd.DataFrame) -> Figure:
     import numpy as np
 
     boards = sorted(points["gpu"].unique())
+    fig: Figure
     fig, axes = plt.subplots(1, len(boards), figsize=(TWO_COLUMNS_IN, 2.9), sharex=True, sharey=True, squeeze=False)
     low, high = points["intensity_flop_per_byte"].min() / 1.5, points["intensity_flop_per_byte"].max() * 1.5
     for ax, gpu in zip(axes[0], boards, strict=True):

@@ -21,10 +21,11 @@ def draw_language(points: pd.DataFrame) -> Figure:
         drop=True
     )
     rows = np.arange(len(order))[::-1]
+    fig: Figure
     fig, ax = plt.subplots(figsize=(TWO_COLUMNS_IN, max(1.6, 0.17 * len(order) + 0.8)))
     ax.axvline(1, color="#333333", linewidth=0.8)
     for y, row in zip(rows, order.itertuples(), strict=True):
-        style = look(str(getattr(row, "scheme", "")) or str(row.drafter).split("-")[0].lower(), float(row.verify_width))  # type: ignore[arg-type]
+        style = look(str(row.scheme), float(str(row.verify_width)))
         for name, offset, face in (("kept", 0.15, style.color), ("all", -0.15, "white")):
             value, low, high = (getattr(row, f"{n}_{name}", np.nan) if n == "retention" else getattr(row, f"{name}_{n}")
                                 for n in ("retention", "low", "high"))  # fmt: skip
@@ -35,6 +36,6 @@ def draw_language(points: pd.DataFrame) -> Figure:
     )
     ax.set_yticks(rows, names)
     ax.set_ylim(-0.7, len(order) - 0.3)
-    ax.set_xlabel("Tokens committed per round, Romansh over English (filled: qualifying answers, hollow: all)")
+    ax.set_xlabel("Tokens per round, Romansh over English\n(filled: qualifying answers, hollow: all; bars: 95 %)")
     ax.grid(axis="x")
     return fig

@@ -25,6 +25,8 @@ def draw_marginal_width(curves: pd.DataFrame) -> Figure:
 
 
 def _draw(curves: pd.DataFrame, column: str, y: str, scale: float) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     panels = list(curves.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels))
     for ax, (title, part) in zip(axes, panels, strict=True):
@@ -37,7 +39,7 @@ def _draw(curves: pd.DataFrame, column: str, y: str, scale: float) -> Figure:
         else:
             ax.set_yscale("log")
         ax.set_title(str(title))
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         ax.grid(axis="y")
     axis_titles(fig, "Position j within the draft", y)
     drafter_legend(fig, curves)

@@ -18,6 +18,7 @@ def draw_timeline(points: pd.DataFrame) -> Figure:
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
+    fig: Figure
     fig, axes = plt.subplots(2, 1, figsize=(TWO_COLUMNS_IN, 2.9), sharex=True, height_ratios=[3, 1])
     windows = points.loc[points["kind"] == "window"]
     handles = {}
@@ -41,6 +42,7 @@ def draw_drift(points: pd.DataFrame) -> Figure:
     """Draw the distribution of block drift beside that of single seeds' ratios about their configuration's mean."""
     import matplotlib.pyplot as plt
 
+    fig: Figure
     fig, axes = plt.subplots(figsize=(ONE_COLUMN_IN, 2.3))
     kinds = {
         "drift": ("closing plain\nover first plain", "#000000"),

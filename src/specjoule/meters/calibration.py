@@ -27,7 +27,7 @@ _LONGEST_LAG_NS = 200e6
 """No board is known to lag more."""
 _DATING_GAP_NS = 1e6
 """A refresh so close to the bend may be on either side of it."""
-_RESIDUAL_NS = 0.5e6
+_RESIDUAL_NS = 0.8e6
 """What a load's own ripple can shift every step by alike."""
 _TARGET = 0.005
 """Relative uncertainty that the smallest window must reach."""
@@ -49,7 +49,7 @@ class StepLag:
 
     @property
     def uncertainty_ns(self) -> float:
-        """Half-width: twice the standard error, half of what on and off disagree by and half a millisecond together."""
+        """Half-width: twice the standard error, half of what on and off disagree by, and a residual, together."""
         on_error, off_error = (float(np.std(one, ddof=1)) / np.sqrt(len(one)) for one in (self.on_ns, self.off_ns))
         disagreement = abs(float(np.mean(self.on_ns) - np.mean(self.off_ns))) / 2
         return float(np.sqrt(on_error**2 + off_error**2 + disagreement**2 + _RESIDUAL_NS**2))
@@ -173,8 +173,9 @@ def calibrate(
     rest_s = max(5 * refresh_ns * 1e-9, 0.3)
     idle_w = power_between_w(refreshes, refreshes.read_start_ns[0], spans[0][0] + lag.lag_ns)
     busy_w = float(np.median([power_between_w(refreshes, on + settle_ns, off + lag.lag_ns) for on, off in spans]))
-    points = []
-    for period_s in periods_s:
+    time.sleep(2 * step_s)  # the board is warmest just after the steps
+    points: list[AliasingPoint] = []
+    for period_s in sorted(periods_s, reverse=True):
         for duty in _ALIASING_DUTIES:
             time.sleep(rest_s)
             before_ns = time.monotonic_ns()
@@ -183,7 +184,8 @@ def calibrate(
             seen = meter.trace(before_ns, time.monotonic_ns()).refreshes[BOARD]
             error = aliasing_error(seen, square, busy_w, lag.lag_ns)
             if error is not None:
-                points.append(AliasingPoint(period_s * 1e3, duty, error))
+                slowest = next((one.relative_error for one in points if one.duty == duty), error)
+                points.append(AliasingPoint(period_s * 1e3, duty, error, (1 + error) / (1 + slowest) - 1))
     intervals = np.diff(refreshes.t_ns)
     low, high = np.percentile(intervals, [2.5, 97.5])
     dating_ns = float(np.median(refreshes.read_end_ns - refreshes.read_start_ns))

@@ -16,6 +16,9 @@ class AliasingPoint:
     period_ms: float
     duty: float
     relative_error: float
+    """Against busy power in steps of a second; a load that heats less draws less in itself."""
+    against_slowest: float
+    """The same, relative to the slowest square load of this duty: what is left is aliasing."""
 
 
 @dataclass(frozen=True)

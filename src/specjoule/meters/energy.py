@@ -33,8 +33,8 @@ ripples around the mean with which a dating error is charged."""
 _OUTSIDE_NS = 500e6
 """How far outside the window power is looked at: long enough to average dating errors, short against thermal decay."""
 _HIDDEN_TREND_PER_S = 0.4
-"""Relative change of idle power per second that few refreshes cannot show: a board cooling down just after a load. A
-line through refreshes from x0 to x1 beyond the edge then misses the counter there by power * trend * x0 * x1 / 2."""
+"""Relative change of idle power per second that a straight line leaves out: a board cooling down just after a load. A
+line fitted to x0 ... x1 beyond the edge misses a parabola there by power * trend / 2 * (x0 x1 + (x1 - x0)^2 / 6)."""
 _CURVE_REFRESHES = 5
 """Fewer refreshes are fitted with a straight line: a curve through them would only amplify their dating errors."""
 UNKNOWN_LAG_NS = 50_000_000
@@ -304,14 +304,16 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
     power_w = abs(_power_w(dates, *sorted((used[0], used[-1]))))
     # Half a millijoule is the resolution of NVIDIA's counter; it also keeps the weights finite for a perfect date.
     sigma_j = np.hypot(power_w * dates.sigma_ns[used] * 1e-9, 0.5e-3)
-    line_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=1)
-    value_j = line_j
+    value_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=1)
+    bow_s2 = abs(x_s[0] * x_s[-1]) + (x_s[-1] - x_s[0]) ** 2 / 6
+    variance += (power_w * _HIDDEN_TREND_PER_S / 2 * bow_s2) ** 2
     if len(used) >= _CURVE_REFRESHES:
-        # Always, not only where the trend is significant: choosing by significance leaves the trend in as a bias.
-        value_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=2)
-        variance += ((value_j - line_j) / 10) ** 2  # a trend that is no parabola
-    else:
-        variance += (power_w * _HIDDEN_TREND_PER_S / 2 * abs(x_s[0] * x_s[-1])) ** 2
+        # The better of line and curve by their dates, before their values are seen: choosing by whether a trend is
+        # significant would leave the trend in as a bias; never choosing lets two bad dates make a curve run wild.
+        curve_j, curve_variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=2)
+        curve_variance += ((curve_j - value_j) / 10) ** 2  # a trend that is no parabola
+        if curve_variance < variance:
+            value_j, variance = curve_j, curve_variance
     return _Edge(index, float(dates.counter_j[index] + value_j), float(variance), power_w)
 
 

@@ -16,6 +16,8 @@ def panel_names(frame: pd.DataFrame, keys: tuple[str, ...] = _PANEL) -> pd.Serie
     known = [k for k in keys if k in frame.columns]
     varying = [k for k in known if k == "model" or frame[k].nunique(dropna=False) > 1]
     names = pd.Series("", index=frame.index, dtype="str")
+    if frame.empty:
+        return names
     for key in varying:
         text = _words(frame[key], key)
         names = names + " · " + text
@@ -45,10 +47,16 @@ def saving_points(pairs: pd.DataFrame) -> pd.DataFrame:
 def break_even_points(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return r_E (ratio of energy per step) and A (tokens per request and round) per pair and their medians.
 
-    Speculation saves energy iff A > r_E, since rho = r_E / A at the same batch. Pairs without rounds are left out.
+    Speculation saves energy iff A > r_E, since rho = r_E / A at the same batch. Pairs without rounds are left out, and
+    pairs without a decode window where other pairs of the configuration have one.
     """
-    known = pairs["r_e"].notna() & pairs["a_spec"].notna()
-    return _points(pairs.loc[known], ["r_e", "a_spec"], carry=["r_e_window"])
+    known = pairs.loc[pairs["r_e"].notna() & pairs["a_spec"].notna()]
+    if known.empty:
+        return _points(known, ["r_e", "a_spec"], carry=["r_e_window"])
+    keys = [k for k in (*_PANEL, "drafter", "concurrency", "meter") if k in known.columns]
+    decode = known["r_e_window"].eq("decode")
+    has_decode = decode.groupby([known[k] for k in keys], dropna=False).transform("any")
+    return _points(known.loc[decode | ~has_decode], ["r_e", "a_spec"], carry=["r_e_window"])
 
 
 def _points(pairs: pd.DataFrame, values: list[str], carry: list[str] | None = None) -> pd.DataFrame:

@@ -11,7 +11,8 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:1.6rem}
 table{border-collapse:collapse;font-size:13px;margin:.6rem 0}
 th,td{border-bottom:1px solid #ddd;padding:.25rem .6rem;text-align:left;vertical-align:top}
 th{background:#f4f4f4;position:sticky;top:0}td.n{text-align:right;font-variant-numeric:tabular-nums}
-table.frame td{white-space:nowrap}.wide{overflow-x:auto}.note{background:#fff6e0;border-left:4px solid #e69f00;padding:.5rem .8rem}
+table.frame td{white-space:nowrap}
+.wide{overflow-x:auto}.note{background:#fff6e0;border-left:4px solid #e69f00;padding:.5rem .8rem}
 .ok{background:#eaf6f0;border-left:4px solid #009e73;padding:.5rem .8rem}code{background:#f4f4f4;padding:0 .2rem}
 """
 

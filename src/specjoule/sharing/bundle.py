@@ -78,7 +78,7 @@ def write_bundle(project: Project, output: Path, redaction: Redaction | None = N
         raise StoreError(f"{output}: cannot be written ({error.strerror or error})") from error
     finally:
         temporary.unlink(missing_ok=True)
-    return Bundled(output, len(sums), output.stat().st_size, redaction.names, missing)
+    return Bundled(output, len(sums) - 1, output.stat().st_size, redaction.names, missing)
 
 
 def open_bundle(path: Path, folder: Path) -> int:

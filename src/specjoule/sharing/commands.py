@@ -152,8 +152,6 @@ def reanalyse(
     output: Annotated[Path, typer.Argument(help="Folder for tables and figures.")],
 ) -> None:
     """Judge an opened bundle's raw windows anew and build its tables and figures."""
-    from specjoule.sharing.bundle import reanalyse
-
     from specjoule.sharing.bundle import reanalyse as analysed
 
     typer.echo(f"{output}: {len(analysed(folder, output))} files")

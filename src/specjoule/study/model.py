@@ -142,7 +142,9 @@ class ValidityConfig(Entry):
     """Share of Romansh function words from which an answer counts as Romansh."""
     max_block_drift: float = Field(default=0.05, gt=0)
     max_cross_check: float = Field(default=0.02, gt=0)
-    """Largest relative difference of counter and integrated power."""
+    """Largest relative difference of counter and integrated power in a long window ..."""
+    cross_check_edge_ms: float = Field(default=30.0, ge=0)
+    """... plus this time over the window's length: a power reading trails the power at the window's edges."""
     max_batch_disagreement: float = Field(default=0.05, gt=0)
     """Largest relative difference of the engine's and the client's realized batch."""
     max_client_lag_ms: float = Field(default=5.0, gt=0)

@@ -352,6 +352,8 @@ def survival(context: Context) -> pd.DataFrame:
     gpu = table.groupby("model")["gpu"].transform("min")
     table = table.loc[table["gpu"] == gpu]
     table = table.loc[~table["drafter"].astype("str").str.startswith("ngram-proposals")]
+    if table["corpus"].nunique() > 2 and table["corpus"].eq("code").any():
+        table = table.loc[table["corpus"].eq("code")]
     return table.assign(panel=panel_names(table, ("model", "corpus")))
 
 
@@ -403,7 +405,11 @@ def language_points(context: Context) -> pd.DataFrame:
     table = language(context)
     if table.empty:
         return table
-    return table.loc[table["retention_all"].notna() & (table["verify_width"] > 1)].reset_index(drop=True)
+    drawn = table.loc[table["retention_all"].notna() & (table["verify_width"] > 1)]
+    smallest = drawn.groupby(["model", "gpu", "drafter"])["concurrency"].transform("min")
+    schemes_by_name = context.rows.drop_duplicates("drafter").set_index("drafter")["scheme"]
+    drawn = drawn.assign(scheme=drawn["drafter"].map(schemes_by_name))
+    return drawn.loc[drawn["concurrency"] == smallest].reset_index(drop=True)
 
 
 def timeline(context: Context) -> pd.DataFrame:

@@ -28,11 +28,13 @@ from specjoule.study.model import ValidityConfig
 from specjoule.tables.nested import LIST_FIELDS, REQUEST_FIELDS, Nested, combine, flatten
 from specjoule.version import __version__
 from specjoule.windows.schema import SCALARS, SCHEMA_VERSION
-from specjoule.windows.validity import judge
+from specjoule.windows.validity import judge_rows
 
 CACHE_VERSION = 1
-_JUDGED_FIELDS = ("committed_tokens", "rounds", "accepted_draft_tokens", "cut_tokens")
-_WANTED_FIELDS = tuple(dict.fromkeys((*REQUEST_FIELDS, *LIST_FIELDS, "output_token_ids")))
+_JUDGED_FIELDS = (
+    "committed_tokens", "rounds", "accepted_draft_tokens", "cut_tokens", "distinct_token_ratio", "repeated_ngram_share",
+)  # fmt: skip
+_WANTED_FIELDS = tuple(dict.fromkeys((*REQUEST_FIELDS, *LIST_FIELDS, *_JUDGED_FIELDS, "output_token_ids")))
 _REFRESH_FIELDS = ("read_start_ns", "read_end_ns", "counter_j", "channel")
 _READ = [*SCALARS, *(f"requests.list.element.{f}" for f in _WANTED_FIELDS),
          *(f"refreshes.list.element.{f}" for f in _REFRESH_FIELDS)]  # fmt: skip
@@ -174,12 +176,11 @@ def _read_group(files: list[tuple[Path, Path]], rules: ValidityConfig) -> Ingest
 
 
 def _judge(whole: pa.Table, rows: pd.DataFrame, rules: ValidityConfig) -> tuple[list[str], list[str | None]]:
-    """Judge every row with `windows.validity.judge`, giving it only the counts it looks at."""
+    """Judge every row with `windows.validity.judge_rows`, giving it only the counts it looks at."""
     records = whole.select(list(SCALARS)).to_pylist()
     counts = _request_counts(whole)
     validity, reasons = [], []
-    for record, requests in zip(records, counts, strict=True):
-        verdict = judge(record, requests, rules)
+    for verdict in judge_rows(records, counts, rules):
         validity.append(str(verdict.validity))
         reasons.append(",".join(str(r) for r in verdict.reasons) or None)
     return validity, reasons

@@ -49,14 +49,17 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_best_drafter", "table", "Which drafter spends least energy per committed token at each concurrency?",
-        "Lowest median over seeds of the paired ratios, same board, settings, prompts and seed on both sides; saving is 1 "
-        "minus that ratio, with the pooled interval. 'tie': the runner-up is equivalent within the margin; 'ahead': the "
+        "Lowest median over seeds of the paired ratios, same board, settings, prompts and seed on both "
+        "sides; saving is 1 "
+        "minus that ratio, with the pooled interval. 'tie': the runner-up is equivalent within the margin; "
+        "'ahead': the "
         "difference excludes zero.",
         ("generation",), "tables.compute:best", shown="tables.best_drafter:SHOWN",
     ),
     Item(
         "table_verdicts", "table", "What does each drafter change, how sure are we, and could we have told?",
-        "Median of paired ratios with half-range; pooled and own interval; saves or costs where the false discovery rate "
+        "Median of paired ratios with half-range; pooled and own interval; saves or costs where the false "
+        "discovery rate "
         "over this table is held and the effect exceeds the detection floor.",
         ("generation",), "tables.compute:verdicts", shown="tables.shown:VERDICTS",
     ),
@@ -98,12 +101,14 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_language", "table", "Do drafters keep their accepted length and saving in Romansh?",
-        "Romansh over English at the same model, drafter, width and batch; all answers and those that qualify; intervals "
+        "Romansh over English at the same model, drafter, width and batch; all answers and those that "
+        "qualify; intervals "
         "resample documents; filtered energy only where every request of the window qualifies.",
         ("generation", "nested"), "tables.compute:language",
     ),
     Item(
-        "table_language_counts", "table", "How many answers came in the language asked for, and where did the rest drift?",
+        "table_language_counts",
+        "table", "How many answers came in the language asked for, and where did the rest drift?",
         "Language of each answer up to its first end of sequence, by function words.",
         ("generation", "nested"), "tables.compute:language_counts",
     ),
@@ -115,7 +120,8 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_scheme_exceptions", "table", "Where does committing more not spend less, and what explains it?",
-        "Pairs of drafters in which the longer one does not have the lower ratio: it verifies more positions, or drafts "
+        "Pairs of drafters in which the longer one does not have the lower ratio: it verifies more "
+        "positions, or drafts "
         "more serial steps, or neither.",
         ("generation",), "tables.compute:scheme_exceptions", shown="tables.shown:EXCEPTIONS",
     ),
@@ -146,7 +152,8 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_outcomes", "table", "Which cells do not count, and why?",
-        "Cells in no pair by reason code: infeasible, partial and invalid ones, and plain cells that failed their pair.",
+        "Cells in no pair by reason code: infeasible, partial and invalid ones, and plain cells that failed "
+        "their pair.",
         ("generation",), "tables.compute:outcomes",
     ),
     Item(
@@ -170,7 +177,8 @@ _ALL: tuple[Item, ...] = (
         ("generation", "nested"), "tables.compute:agreement",
     ),
     Item(
-        "table_factors", "table", "By which factors is speculation faster and thriftier, on the board and with the host?",
+        "table_factors",
+        "table", "By which factors is speculation faster and thriftier, on the board and with the host?",
         "Time, board energy and board plus host energy of plain over speculative per token; host where it was read.",
         ("generation",), "tables.compute:factors", shown="tables.shown:FACTORS",
     ),

@@ -18,7 +18,7 @@ from specjoule.reasons import Reason, Validity
 from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import read_window_table
 from specjoule.windows.schema import ARROW_SCHEMA, COLLECTED, SCALARS
-from specjoule.windows.validity import judge
+from specjoule.windows.validity import judge_rows
 
 ROWS_SCHEMA: pa.Schema = pa.schema(
     [ARROW_SCHEMA.field(name) for name in SCALARS] + [pa.field(c.name, c.type, nullable=c.nullable) for c in COLLECTED]
@@ -49,8 +49,7 @@ def _collect_file(
     rows = table.select(list(SCALARS)).to_pylist()
     requests = table.column("requests").to_pylist()
     verdicts, reasons, drift_column = [], [], []
-    for row, nested in zip(rows, requests, strict=True):
-        verdict = judge(row, nested, rules)
+    for row, verdict in zip(rows, judge_rows(rows, requests, rules), strict=True):
         found = list(verdict.reasons)
         validity = verdict.validity
         drift = drifts.get((row["segment_id"], row["capture"], row["locked_mhz"]))

@@ -14,7 +14,7 @@ from specjoule.reasons import Reason
 from specjoule.study.model import ValidityConfig
 from specjoule.version import PROTOCOL_VERSION
 from specjoule.windows.io import read_window_table
-from specjoule.windows.validity import judge
+from specjoule.windows.validity import judge_rows
 
 _ATTEMPT = ("segment_id", "launch", "attempt", "role")
 _ASKED = (
@@ -59,7 +59,7 @@ def describe_table(table: pa.Table, path: Path, rules: ValidityConfig) -> dict[s
 def _attempt(rows: Sequence[Mapping[str, Any]], rules: ValidityConfig) -> dict[str, Any]:
     first = rows[0]
     generation = [r for r in rows if r["window"] == "generation"]
-    verdicts = [judge(r, r.get("requests"), rules) for r in generation]
+    verdicts = judge_rows(generation, [r.get("requests") for r in generation], rules)
     reasons = list(dict.fromkeys(r for v in verdicts for r in v.reasons))
     worst = next((v.validity for v in verdicts if v.validity != "valid"), verdicts[0].validity)
     energy, tokens = _sum(generation, "energy_j"), _sum(generation, "committed_tokens")

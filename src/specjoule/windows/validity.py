@@ -49,9 +49,46 @@ def judge(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None, 
     reasons += _board_reasons(row, rules)
     if row["window"] == "generation":
         reasons += _accounting_reasons(row, requests or ())
-        reasons += _content_reasons(row, rules)
+        reasons += _prompt_reasons(row)
     distinct = tuple(dict.fromkeys(reasons))
     return Verdict(Validity.INVALID if distinct else Validity.VALID, distinct)
+
+
+def judge_rows(
+    rows: Sequence[Mapping[str, Any]], requests: Sequence[Sequence[Mapping[str, Any]] | None], rules: ValidityConfig
+) -> list[Verdict]:
+    """Return the verdict on every row of one or several attempts, in order.
+
+    As `judge`, and where more than the allowed share of an attempt's answers (over all its waves) repeat themselves,
+    each of its generation rows is invalid. The share is the attempt's and not the wave's: at concurrency 1 a single
+    looping answer would otherwise always be a whole wave.
+    """
+    verdicts = [judge(row, nested, rules) for row, nested in zip(rows, requests, strict=True)]
+    counted: dict[tuple[Any, ...], list[int]] = {}
+    for row, nested in zip(rows, requests, strict=True):
+        if row["window"] == "generation" and nested:
+            total = counted.setdefault(_attempt_of(row), [0, 0])
+            total[0] += sum(_degenerate(r, rules) for r in nested)
+            total[1] += len(nested)
+    looping = {key for key, (bad, n) in counted.items() if bad / n > rules.max_degenerate_share}
+    return [
+        Verdict(Validity.INVALID, (*verdict.reasons, Reason.DEGENERATE_OUTPUT))
+        if row["window"] == "generation" and _attempt_of(row) in looping and verdict.validity != Validity.NOT_MEASURED
+        else verdict
+        for row, verdict in zip(rows, verdicts, strict=True)
+    ]
+
+
+def _attempt_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["cell_hash"], row["segment_id"], row["launch"], row["attempt"], row["role"])
+
+
+def _degenerate(request: Mapping[str, Any], rules: ValidityConfig) -> bool:
+    """Judge one answer from its stored ratios, so that changed thresholds need no new measurement."""
+    distinct, repeated = request["distinct_token_ratio"], request["repeated_ngram_share"]
+    return (distinct is not None and distinct < rules.min_distinct_token_ratio) or (
+        repeated is not None and repeated > rules.max_repeated_ngram_share
+    )
 
 
 def worth_another_attempt(verdicts: Sequence[Verdict]) -> bool:
@@ -77,9 +114,16 @@ def _energy_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reaso
     if uncertainty is not None and energy > 0 and uncertainty / energy > rules.max_relative_uncertainty:
         out.append(Reason.WINDOW_TOO_SHORT)
     integral = row.get("power_integral_j")
-    if integral is not None and energy > 0 and abs(integral - energy) / energy > rules.max_cross_check:
+    if integral is not None and energy > 0 and abs(integral - energy) / energy > _cross_check_limit(row, rules):
         out.append(Reason.CROSS_CHECK)
     return out
+
+
+def _cross_check_limit(row: Mapping[str, Any], rules: ValidityConfig) -> float:
+    """Allow the sampled power what its own delay at the two edges can cost, which weighs more in a short window."""
+    duration_s = row.get("duration_s") or 0.0
+    edges = rules.cross_check_edge_ms / 1e3 / duration_s if duration_s > 0 else 0.0
+    return rules.max_cross_check + edges
 
 
 def _board_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason]:
@@ -142,14 +186,11 @@ def _accounting_reasons(row: Mapping[str, Any], requests: Sequence[Mapping[str, 
     return out
 
 
-def _content_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason]:
+def _prompt_reasons(row: Mapping[str, Any]) -> list[Reason]:
     out: list[Reason] = []
-    unique, peak = row.get("unique_prompts"), row.get("realized_batch_peak")
+    unique = row.get("unique_prompts")
     if unique is not None and row["status"] == Status.OK and unique < row["concurrency"]:
         out.append(Reason.REPEATED_PROMPTS)
     if (row.get("cached_tokens") or 0) > 0:
         out.append(Reason.CACHE_HIT)
-    degenerate = row.get("degenerate_requests")
-    if degenerate is not None and peak and degenerate / row["concurrency"] > rules.max_degenerate_share:
-        out.append(Reason.DEGENERATE_OUTPUT)
     return out

@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from specjoule.engines.base import Batch, Capacity
+from specjoule.engines.base import Batch, Capacity, EngineInfeasible
 from specjoule.engines.sglang.engine import SglangEngine
 from specjoule.engines.sglang.settings import RELEASE
 from specjoule.prompts.corpus import Prompt
+from specjoule.reasons import Reason
 from tests.engines.sglang import specs
 from tests.engines.sglang.conftest import STUBS
 from tests.engines.sglang.tiny import EOS_ID, write_checkpoint
@@ -134,6 +135,14 @@ def test_more_requests_than_the_server_runs_at_once_show_in_peak_and_mean(
     assert wave.peak_batch_engine == 8
     assert wave.realized_batch_engine is not None and wave.realized_batch_engine < 8.01
     assert all(r.committed_tokens == 24 for r in wave.requests)
+
+
+def test_what_the_model_cannot_hold_is_infeasible(running: tuple[SglangEngine, Capacity]) -> None:
+    engine, _ = running
+    with pytest.raises(EngineInfeasible, match="context length") as caught:
+        engine.run(Batch(prompts(2), max_new_tokens=5000, ignore_eos=True))
+    assert caught.value.reason is Reason.CONTEXT_TOO_LONG
+    assert len(engine.run(Batch(prompts(2), max_new_tokens=4, ignore_eos=True)).requests) == 2
 
 
 def shape(value: Any) -> Any:

@@ -238,7 +238,7 @@ def test_container_by_digest_binds_checkpoints_and_passes_the_environment() -> N
 def test_plan_record_is_plain_json_data() -> None:
     spec = specs.launch(specs.model("/m"), specs.drafter("ngram", 8))
     record = plan_record(spec, build(spec, PORTS))
-    assert set(record) == {"model", "drafter", "gpu", "capture", "command", "environment"}
+    assert set(record) == {"model", "drafter", "gpu", "capture", "locked_mhz", "command", "environment"}
     assert record["drafter"] == "ngram-8"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Checkpoint
 
-
 PLACEHOLDER = "to-be-pinned"
 """Stands in the catalogue where a revision has still to be looked up: good for planning, refused at a start."""
 

@@ -44,9 +44,13 @@ def planned_launches(study: Study) -> Iterator[LaunchSpec]:
 
 
 def command_records(study: Study) -> Iterator[dict[str, Any]]:
-    """Yield one JSON-ready record a launch: model, drafter, GPU, command, environment."""
+    """Yield one JSON-ready record a launch: model, drafter, GPU, command, environment; each record once."""
+    seen: list[dict[str, Any]] = []
     for spec in planned_launches(study):
-        yield plan_record(spec, build(spec, PLANNED_PORTS))
+        record = plan_record(spec, build(spec, PLANNED_PORTS))
+        if record not in seen:
+            seen.append(record)
+            yield record
 
 
 def _launches(block: Block) -> Iterator[Launch]:

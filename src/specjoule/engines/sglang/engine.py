@@ -37,7 +37,7 @@ from specjoule.engines.sglang.log import LogReader, decode_steps
 from specjoule.engines.sglang.matching import matched_settings
 from specjoule.engines.sglang.outcomes import Phase, judge
 from specjoule.engines.sglang.ports import HeldPorts
-from specjoule.engines.sglang.results import Answers, Asked, client_mean_batch, read_answers
+from specjoule.engines.sglang.results import Answers, Asked, client_mean_batch, read_answers, refusal
 from specjoule.engines.sglang.server import ServerProcess, wait_until
 from specjoule.engines.sglang.settings import Settings, parse_settings
 from specjoule.engines.sglang.staging import stage
@@ -245,7 +245,7 @@ class SglangEngine:
             return run_wave(launch.api.generate_url, bodies, limits)
         except StreamEnded as error:
             if error.kind == "rejected":
-                raise EngineBug(str(error)) from error
+                raise refusal(str(error)) from error
             if error.kind in ("stalled", "deadline"):
                 raise EngineTransient(Reason.ENGINE_HANG, f"{Reason.ENGINE_HANG.text} {error}.") from error
             raise EngineTransient(Reason.STREAM_BROKEN, f"{Reason.STREAM_BROKEN.text} {error}.") from error

@@ -192,6 +192,7 @@ def plan_record(spec: LaunchSpec, command: LaunchCommand) -> dict[str, Any]:
         "drafter": spec.drafter.name,
         "gpu": spec.gpu.name,
         "capture": spec.capture,
+        "locked_mhz": spec.locked_mhz,
         "command": list(command.argv),
         "environment": dict(sorted(command.environment.items())),
     }

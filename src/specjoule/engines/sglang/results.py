@@ -89,7 +89,7 @@ def read_answers(parsed: Parsed, asked: Asked) -> Answers:
     streams = [_Stream() for _ in asked.prompt_ids]
     for event in parsed.events:
         if "error" in event.content:
-            raise _refusal(event.content["error"])
+            raise refusal(event.content["error"])
         index = need("a chunk of a batched call", event.content, "index", int) if asked.batched else event.connection
         if not 0 <= index < len(streams):
             raise EngineBug(f"a chunk has index {index}, but {len(streams)} requests were sent")
@@ -185,7 +185,8 @@ def client_mean_batch(requests: Sequence[RequestResult]) -> float | None:
     return sum(r.chunk_t_ns[-1] - r.chunk_t_ns[0] for r in requests) / (end - start)
 
 
-def _refusal(error: Any) -> Exception:
+def refusal(error: Any) -> Exception:
+    """Return what a refused request stands for: a context that is too long is a result, all else our mistake."""
     message = str(error.get("message", error)) if isinstance(error, Mapping) else str(error)
     if "context length" in message:
         return EngineInfeasible(Reason.CONTEXT_TOO_LONG, f"{Reason.CONTEXT_TOO_LONG.text} {message}")

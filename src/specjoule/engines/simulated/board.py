@@ -118,7 +118,7 @@ class SimulatedBoard:
         span = (t_ns - start) / 1e9
         since = (start - self._load_ended_ns) / 1e9 if self._load_ended_ns is not None else np.inf
         fine = min(span, max(0.0, 5 * b.after_load_s - since))
-        # Steps of 0.1 s while the load's last heat leaves, then of 2 s; a remainder shorter than 1 us joins its neighbour.
+        # Steps of 0.1 s while the load's last heat leaves, then of 2 s; a remainder below 1 us joins its neighbour.
         marks = np.arange(1, int(fine / 0.1) + 1) * 0.1
         later = np.arange(1, int((span - fine) / 2.0) + 1) * 2.0 + fine
         inner = np.concatenate([marks, later])
