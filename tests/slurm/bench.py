@@ -42,6 +42,7 @@ SITE: dict[str, Any] = {
     "cpus": 2,
     "memory_gb": 1,
     "gpus": {"H100": {"gres": "gpu:h100:1", "constraint": "h100"}, "H200": {"gres": "gpu:h200:1"}},
+    "hooks": {"before": "export MARK=set\necho before >> hooks.txt", "after": 'echo "after $MARK" >> hooks.txt'},
     "limits": {"hours": 0.5, "spare_minutes": 5, "stop_minutes": 1, "submitted": 4},
 }
 

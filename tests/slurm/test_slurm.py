@@ -46,9 +46,12 @@ def test_fresh_study_edit_and_status(slurm: LocalSlurm, tmp_path: Path) -> None:
     assert bench.outcomes() == ["finished", "finished"]
     assert {e["host"] for e in bench.events() if e["event"] == "segment"}
     assert (bench.folder / "paper_figures/paper/manifest.json").is_file()
-    # Slurm saw both boards asked for by type, exclusive nodes, and the warning signal.
-    log = slurm.log()
-    assert log.count("_slurm_rpc_submit_batch_job") >= 2
+    assert sorted((bench.folder / "hooks.txt").read_text().splitlines()) == ["after set"] * 2 + ["before"] * 2
+    # Each board was asked for by its type, each node for one block alone.
+    jobs = slurm.call("scontrol", "show", "job").split("JobId=")
+    mine = [j for j in jobs if "rule_measure" in j and str(bench.folder) in j]
+    assert sorted("h100" in j for j in mine) == [False, True]
+    assert all("TresPerNode=gres:gpu:h" in j and "OverSubscribe=NO" in j for j in mine), mine
     # Again: nothing to do.
     before = len(bench.events())
     assert bench.run() == 0

@@ -62,7 +62,7 @@ def sum_waves(rows: pd.DataFrame, window: Literal["generation", "decode"] = "gen
     n = int(gid.max()) + 1 if len(gid) else 0
     first = _first_positions(gid, n)
     kept = [c for c in (*IDENTITY, "raw_file", "block_drift") if c in part.columns]
-    cells = part.iloc[first][kept].reset_index(drop=True)
+    cells = _typed(part.iloc[first][kept].reset_index(drop=True))
     cells["window"] = window
     for name in _SUMMED:
         if name in part.columns:
@@ -93,6 +93,21 @@ def sum_waves(rows: pd.DataFrame, window: Literal["generation", "decode"] = "gen
     for name in ("reason", "validity_reason"):
         cells[name] = _united(part, gid, n, name)
     return cells
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give columns that pandas holds as objects (all null, mixed) the type of the schema, so that joins agree."""
+    import pyarrow as pa
+
+    for name in frame.columns[frame.dtypes == object]:
+        column = BY_NAME.get(str(name))
+        if column is None:
+            continue
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            frame[name] = pd.to_numeric(frame[name]).astype("float64")
+        elif pa.types.is_string(column.type):
+            frame[name] = frame[name].astype("str")
+    return frame
 
 
 def _first_positions(gid: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:

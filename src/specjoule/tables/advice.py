@@ -60,27 +60,28 @@ class Advice:
     def as_text(self) -> str:
         """Return the advice in sentences."""
         mix = ", ".join(f"{v:.0%} {k}" for k, v in self.mix.items())
-        head = f"{self.model} on {self.gpu}, {self.statistic} interval at most {self.target_ms:g} ms, {mix} (output tokens)"
+        head = f"{self.model} on {self.gpu}, {self.statistic} interval at most {self.target_ms:g} ms, {mix} of tokens"
         if not self.feasible:
-            return (
-                f"{head}: infeasible on the measured grid. No measured configuration meets it.\nEnergy: {self.energy}."
-            )
-        lines = [
-            f"{head}:",
-            f"Run {self.setting}: {self.j_per_token:.4g} J/token at {self.latency_ms:.3g} ms.",
-            f"Against plain at the same setting: {_saving(self.saving_same_batch, self.saving_same_batch_low, self.saving_same_batch_high)}.",
-            f"Against the best plain setting under the same target ({self.best_plain}): "
-            f"{_saving(self.saving_best_plain, self.saving_best_plain_low, self.saving_best_plain_high)}."
-            if self.best_plain
-            else "No plain setting meets the target on the measured grid.",
-            f"Margin to the target {self.margin_ms:.3g} ms; {self.seeds_over} of {self.seeds} seeds miss it.",
-            f"Next best: {self.next_best}, {self.next_best_costs:+.1%} energy per token."
-            if self.next_best and self.next_best_costs is not None
-            else "No other measured setting meets the target.",
-            f"If the target must hold for every seed with room to spare: {self.fallback or 'no measured setting does'}.",
-            "Measure again when: " + "; ".join(self.stale_when) + ".",
-            f"Energy: {self.energy}.",
-        ]
+            return f"{head}: infeasible on the measured grid; no configuration meets it.\nEnergy: {self.energy}."
+        same = _saving(self.saving_same_batch, self.saving_same_batch_low, self.saving_same_batch_high)
+        best = _saving(self.saving_best_plain, self.saving_best_plain_low, self.saving_best_plain_high)
+        lines = [f"{head}:", f"Run {self.setting}: {self.j_per_token:.4g} J/token at {self.latency_ms:.3g} ms."]
+        if self.setting == self.best_plain:
+            lines.append("That is plain decoding: no measured drafter spends less under this target.")
+        else:
+            lines.append(f"Against plain at the same setting: {same}.")
+            if self.best_plain:
+                lines.append(f"Against the best plain setting under the same target ({self.best_plain}): {best}.")
+            else:
+                lines.append("No plain setting meets the target on the measured grid.")
+        lines.append(f"Margin to the target {self.margin_ms:.3g} ms; {self.seeds_over} of {self.seeds} seeds miss it.")
+        if self.next_best and self.next_best_costs is not None:
+            lines.append(f"Next best: {self.next_best}, {self.next_best_costs:+.1%} energy per token.")
+        else:
+            lines.append("No other measured setting meets the target.")
+        safe = self.fallback or "no measured setting does"
+        lines.append(f"If every seed must meet the target with room to spare: {safe}.")
+        lines += ["Measure again when: " + "; ".join(self.stale_when) + ".", f"Energy: {self.energy}."]
         return "\n".join(lines)
 
 
@@ -120,8 +121,8 @@ def advise(
         "energy": provenance_words(cells["meter"].unique()), "stale_when": _stale(cells),
     }  # fmt: skip
     if feasible.empty:
-        empty = {name: None for name in Advice.__dataclass_fields__ if name not in shared}
-        return Advice(**shared, **{**empty, "feasible": False, "seeds_over": 0, "seeds": 0})
+        empty: dict[str, Any] = {name: None for name in Advice.__dataclass_fields__ if name not in shared}
+        return Advice(**{**shared, **empty, "feasible": False, "seeds_over": 0, "seeds": 0})
     best = feasible.iloc[0]
     plain = feasible.loc[feasible["scheme"] == "plain"].head(1)
     same = table.loc[(table["scheme"] == "plain") & _equal(table, best, ("concurrency", "capture", "locked_mhz"))].head(
@@ -132,8 +133,10 @@ def advise(
     others = feasible.iloc[1:2]
     safe = table.loc[table["slowest"] <= target_ms * context.analysis.tightening].head(1)
     return Advice(
-        **shared, feasible=True, setting=str(best["setting"]), j_per_token=float(best["j"]), latency_ms=float(best["ms"]),
-        saving_same_batch=against_same[0], saving_same_batch_low=against_same[1], saving_same_batch_high=against_same[2],
+        **shared, feasible=True, setting=str(best["setting"]), j_per_token=float(best["j"]),
+        latency_ms=float(best["ms"]),
+        saving_same_batch=against_same[0], saving_same_batch_low=against_same[1],
+        saving_same_batch_high=against_same[2],
         best_plain=str(plain.iloc[0]["setting"]) if len(plain) else None, saving_best_plain=against_best[0],
         saving_best_plain_low=against_best[1], saving_best_plain_high=against_best[2],
         next_best=str(others.iloc[0]["setting"]) if len(others) else None,

@@ -30,7 +30,9 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def write_window_table(table: pa.Table, path: Path) -> None:
     """Write a raw window file atomically. Raises StoreError."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    # Dictionaries and statistics of a dozen rows would be larger than the columns they describe, and slower to write.
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, **options))
 
 
 def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from specjoule.clock import MonotonicClock
-from specjoule.engines.base import LaunchSpec
-from specjoule.study.catalogue import Architecture, Checkpoint, Drafter, Gpu, Model
 from tests.engines.sglang.tiny import EOS_ID
+
+if TYPE_CHECKING:  # a scripted double starts in half a second because nothing of this is imported
+    from specjoule.engines.base import LaunchSpec
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class Reference:
 
     def plan(self, prompts: Sequence[list[int]], limit: int, ignore_eos: bool) -> list[Plan]:
         """Run the wave through the reference engine and keep what it committed, chunk by chunk."""
+        from specjoule.clock import MonotonicClock
         from specjoule.engines.reference.requests import RequestState
         from specjoule.engines.reference.wave import Wave
 
@@ -133,6 +134,9 @@ class Reference:
         return Plan(tuple(chunks), texts, state.accepted, tuple(state.histogram), state.ended_by == "eos")
 
     def _spec(self, checkpoint: Path, algorithm: str | None, width: int) -> LaunchSpec:
+        from specjoule.engines.base import LaunchSpec
+        from specjoule.study.catalogue import Architecture, Checkpoint, Drafter, Gpu, Model
+
         scheme, settings = "plain", {}
         if algorithm == "NGRAM":
             scheme, settings = "ngram", {"max_ngram": 3, "min_ngram": 1}

@@ -22,6 +22,8 @@ from tests.conftest import write_study
 from tests.engines.sglang.test_engine import DOUBLE
 from tests.engines.sglang.tiny import write_checkpoint
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 EAGLE = {
     "scheme": "eagle3", "draft_tokens": 3, "verify_width": 4, "serial_steps": 3, "origin": "third-party",
 }  # fmt: skip
@@ -87,7 +89,6 @@ def launches(project: Project) -> list[dict[str, Any]]:
     return [e for e in journal.events() if e["event"] == LAUNCH]
 
 
-@pytest.mark.timeout(300)
 def test_block_with_plain_at_both_ends_and_three_drafters(project_folder: Path) -> None:
     project = make_project(project_folder)
     rows = [r for r in measure(project) if r["window"] == "generation"]
@@ -113,7 +114,6 @@ def test_block_with_plain_at_both_ends_and_three_drafters(project_folder: Path) 
     assert beyond_speculation(started[0]["resolved"], eagle["resolved"]) == ()
 
 
-@pytest.mark.timeout(300)
 def test_cells_that_cannot_run_are_rows_and_cost_no_other(project_folder: Path) -> None:
     message = "RuntimeError: Prefill out of memory. Try to lower your batch size."
     project = make_project(project_folder, faults={"die_after": [150, message]})
