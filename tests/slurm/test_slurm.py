@@ -117,8 +117,7 @@ def test_a_warning_signal_ends_cleanly_and_requeues(slurm: LocalSlurm, lane: Lan
 def test_time_limit(slurm: LocalSlurm, lane: Lane, tmp_path: Path) -> None:
     """Limit of two minutes, the block takes longer than the first of them: it stops before, goes back, and goes on."""
     limits = {"hours": 2 / 60, "spare_minutes": 5, "stop_minutes": 0.9, "submitted": 4}
-    drafters = ["plain", "ngram-4", "ngram-16", "layerskip-4"]
-    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=2.0, drafters=drafters)
+    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=2.0)
     assert bench.run("raw", seconds=280) == 0, bench.tail()
     assert bench.outcomes()[0] == "stopped", bench.outcomes()
     assert bench.outcomes()[-1] == "finished"
@@ -166,7 +165,8 @@ def test_a_node_goes_down(slurm: LocalSlurm, lane: Lane, tmp_path: Path) -> None
     bench.wait_for_cells(2)
     slurm.call("scontrol", "update", f"nodename={lane.node}", "state=down", "reason=test")
     time.sleep(2)
-    slurm.call("scontrol", "update", f"nodename={lane.node}", "state=resume")
+    # It may be back by itself already: its daemon registers again.
+    slurm.call("scontrol", "update", f"nodename={lane.node}", "state=resume", check=False)
     assert main.wait(200) == 0, bench.tail()
     assert bench.outcomes()[-1] == "finished"
     assert drafters_once(bench)

@@ -147,7 +147,8 @@ def test_which_boards_may_be_lent() -> None:
     assert candidates("H100", "cuda", named, {}) == ("GPU-1", "GPU-2")
     assert candidates("H100", "cuda", named, {"SLURM_JOB_ID": "3"}) == ()
     assert candidates("cpu", "cpu", {}, {}) == ("cpu",)
-    assert candidates("H200", "cuda", named, {}) == ()
+    assert candidates("H200", "cuda", named, {}) == ("any-board",)  # unnamed: one block at a time
+    assert candidates("H200", "cuda", named, {"CUDA_VISIBLE_DEVICES": "1"}) == ("1",)
 
 
 def test_a_requeued_job_breaks_the_lock_of_its_own_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from specjoule.clock import VirtualClock
-from specjoule.engines.base import Engine
+from specjoule.engines.base import Engine, EngineInfeasible
 from specjoule.errors import ConfigurationError
 from specjoule.meters.base import Meter
+from specjoule.reasons import Reason
 from specjoule.study.catalogue import Gpu
 from specjoule.study.model import Study
+
+LockedClock = Callable[[str | None, int | None], AbstractContextManager[None]]
+
+
+def _no_lock(uuid: str | None, mhz: int | None) -> AbstractContextManager[None]:
+    """Leave the clock alone: simulated boards are told by the launch, processors cannot be."""
+    return nullcontext()
+
+
+@contextmanager
+def _nvml_lock(uuid: str | None, mhz: int | None) -> Iterator[None]:
+    """Lock a board's clock through its driver. Raises EngineInfeasible where the driver does not let us or obey."""
+    if mhz is None:
+        yield
+        return
+    from specjoule.meters.clocks import ClockLock
+
+    if uuid is None:
+        raise EngineInfeasible(Reason.NOT_REPORTED, f"the clock cannot be locked at {mhz} MHz: the board has no UUID")
+    with ClockLock(uuid, mhz) as outcome:
+        if outcome.reason is not None:
+            raise EngineInfeasible(outcome.reason, outcome.message or f"the clock was not locked at {mhz} MHz")
+        yield
 
 
 @dataclass(frozen=True)
@@ -19,9 +45,10 @@ class Devices:
 
     engine: Engine
     meter: Meter
-    host_meter: Meter | None = None
     note: str | None = None
     """Why a better meter could not be had, and how to allow it."""
+    locked_clock: LockedClock = _no_lock
+    """Context in which the board's clock is locked; given back on the way out, whatever happens inside."""
 
 
 def open_devices(study: Study, gpu: Gpu, block_id: str, replicate: int, board: str | None = None) -> Devices:
@@ -67,4 +94,4 @@ def _with_real_meter(study: Study, engine: Engine, board: str | None) -> Devices
             host=config.host in ("rapl", "auto"),
         )
     )
-    return Devices(engine, main, None, main.note)
+    return Devices(engine, main, main.note, _nvml_lock if main.name == "nvml" else _no_lock)

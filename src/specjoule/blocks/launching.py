@@ -79,8 +79,6 @@ def start_launch(devices: Devices, spec: LaunchSpec, protocol: ProtocolConfig, n
     begun = clock.now_ns()
     capacity = devices.engine.start(spec)
     devices.meter.attach(capacity.measured_pid)
-    if devices.host_meter is not None:
-        devices.host_meter.attach(capacity.measured_pid)
     started = clock.now_ns()
     for concurrency in spec.concurrencies:
         devices.engine.warm_up(concurrency, warm_up_prompts(concurrency), protocol.warm_up_tokens)

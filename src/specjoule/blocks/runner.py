@@ -199,8 +199,6 @@ def _measure_segment(
     )
     outcome = "interrupted"
     try:
-        if devices.host_meter is not None:
-            devices.host_meter.start()
         for launch in launches:
             if should_stop():
                 outcome = "stopped"
@@ -213,8 +211,6 @@ def _measure_segment(
         devices.engine.stop()
         clock_s = (devices.meter.clock.now_ns() - begun_ns) / 1e9
         devices.meter.stop()
-        if devices.host_meter is not None:
-            devices.host_meter.stop()
         store.journal.append(SEGMENT_END, segment_id=segment.id, outcome=outcome, clock_s=clock_s)
     return segment.failures
 
@@ -245,11 +241,12 @@ def _measure_launch(segment: _Segment, launch: Launch) -> None:
     while queue.left and not segment.should_stop():
         running: RunningLaunch | None = None
         try:
-            running = _start(segment, launch, tuple(queue.concurrencies))
-            queue.failed_starts = 0
-            while queue.left and not segment.should_stop():
-                _measure_cell(segment, launch, running, queue.left[0])
-                queue.left.pop(0)
+            with segment.devices.locked_clock(segment.board.uuid, launch.locked_mhz):
+                running = _start(segment, launch, tuple(queue.concurrencies))
+                queue.failed_starts = 0
+                while queue.left and not segment.should_stop():
+                    _measure_cell(segment, launch, running, queue.left[0])
+                    queue.left.pop(0)
         except EngineInfeasible as error:
             _infeasible(segment, queue, error, started=running is not None)
         except (EngineTransient, MeterError) as error:
@@ -510,7 +507,6 @@ def _context(segment: _Segment, launch: Launch, running: RunningLaunch | None, c
         "meter": meter.name,
         "meter_lag_ms": meter.calibration.lag_ns / 1e6 if meter.calibration.calibrated else None,
         "idle_power_w": running.idle_power_w if running else None,
-        "host_meter": segment.devices.host_meter.name if segment.devices.host_meter else None,
         "gpu_uuid": board.uuid,
         "gpu_name": board.name,
         "driver": board.driver,

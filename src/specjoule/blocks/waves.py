@@ -45,7 +45,6 @@ def measure_waves(
         trace = meter.trace(result.submit_ns, result.end_ns)
         if not running.settled:
             trace = _flagged(trace, Reason.NOT_SETTLED)
-        host = devices.host_meter.trace(result.submit_ns, result.end_ns) if devices.host_meter else None
         yield Wave(
             index=index,
             prompts=prompts,
@@ -53,7 +52,6 @@ def measure_waves(
             trace=trace,
             counters_before=before,
             counters_after=after,
-            host_trace=host,
             true_energy_j=_truth(devices, result.submit_ns, result.end_ns, constant_batch_interval(result.requests)),
         )
 

@@ -26,13 +26,14 @@ def candidates(
 ) -> tuple[str, ...]:
     """Return the boards a block may take, or () where the queue has chosen already.
 
-    On a host processor that is the processor itself: two blocks on it would be in each other's joules.
+    On a host processor that is the processor itself: two blocks on it would be in each other's joules. Where the site
+    file names no boards, whichever CUDA shows counts as one.
     """
     if "SLURM_JOB_ID" in environment:
         return ()
     if device == "cpu":
         return ("cpu",)
-    return tuple(named.get(gpu, ()))
+    return tuple(named.get(gpu, ())) or (environment.get("CUDA_VISIBLE_DEVICES") or "any-board",)
 
 
 @contextlib.contextmanager

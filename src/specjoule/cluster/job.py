@@ -69,7 +69,7 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
 
         def opened() -> Devices:
             board = stack.enter_context(lent_board(boards, lending_folder(), stopper))
-            own = board if gpu.device != "cpu" else None
+            own = board if board in project.site.boards.get(block.gpu, ()) else None
             return open_devices(project.study, gpu, block.id, block.replicate, own)
 
         def counted(event: Event) -> None:

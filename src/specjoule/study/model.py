@@ -29,7 +29,8 @@ class MeterConfig(Entry):
     """Which meter reads the board, and how often."""
 
     name: Literal["auto", "nvml", "rapl", "estimate", "simulated"] = "auto"
-    poll_ms: float = Field(default=5.0, gt=0, le=1000)
+    poll_ms: float | None = Field(default=None, gt=0, le=1000)
+    """How often the counter is read; null: what suits the meter (5 ms a GPU board, 20 ms a processor)."""
     watts_per_core: float = Field(default=10.0, gt=0)
     """`estimate` only: assumed power of one busy core."""
     powercap_root: str = "/sys/class/powercap"

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from specjoule.engines.base import RequestResult, WaveResult
-from specjoule.meters.base import BOARD, BoardInfo, Calibration, Samples, Trace
-from specjoule.meters.energy import WindowEnergy, window_energy
+from specjoule.meters.base import BoardInfo, Calibration, Trace
+from specjoule.meters.boardstate import board_state
+from specjoule.meters.energy import WindowEnergy
+from specjoule.meters.recompute import host_energy, recompute_window
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason, Status
 from specjoule.study.model import ValidityConfig
@@ -28,19 +30,6 @@ from specjoule.windows.timing import (
     tokens_between,
 )
 
-THROTTLE_BITS: dict[int, str] = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake",
-    0x100: "display_clocks",
-}
-"""NVML's clock-event reasons by bit."""
-
 
 @dataclass(frozen=True)
 class Wave:
@@ -52,7 +41,6 @@ class Wave:
     trace: Trace
     counters_before: Mapping[str, float]
     counters_after: Mapping[str, float]
-    host_trace: Trace | None = None
     true_energy_j: tuple[float | None, float | None] = (None, None)
 
 
@@ -168,7 +156,7 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
         "window": "generation",
         **_energy_columns(energy, start, end, committed),
         **_board_columns(wave.trace, start, end, context.board),
-        **_host_energy(wave, start, end),
+        **_host_columns(wave, context, start, end),
         "energy_true_j": wave.true_energy_j[0],
         "rounds": rounds,
         "steps": result.steps,
@@ -222,7 +210,7 @@ def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
         "window": "decode",
         **_energy_columns(energy, start, end, tokens),
         **_board_columns(wave.trace, start, end, context.board),
-        **_host_energy(wave, start, end),
+        **_host_columns(wave, context, start, end),
         "flags": flags,
         "energy_true_j": wave.true_energy_j[1],
         "committed_tokens": tokens,
@@ -237,16 +225,12 @@ def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
 
 
 def _energy(wave: Wave, context: Context, start_ns: int, end_ns: int, edges: Any) -> WindowEnergy:
-    refreshes = wave.trace.refreshes.get(BOARD)
-    if refreshes is None:
-        raise ValueError("the meter's trace lacks the channel 'board'")
-    return window_energy(
-        refreshes,
+    return recompute_window(
+        wave.trace,
         start_ns,
         end_ns,
         edges=edges,
         calibration=context.calibration,
-        power=wave.trace.samples.get("power_w"),
         power_limit_w=context.board.power_limit_w,
     )
 
@@ -270,56 +254,32 @@ def _energy_columns(energy: WindowEnergy, start_ns: int, end_ns: int, tokens: in
     }
 
 
-def _host_energy(wave: Wave, start_ns: int, end_ns: int) -> dict[str, Any]:
-    trace = wave.host_trace
-    if trace is None:
+def _host_columns(wave: Wave, context: Context, start_ns: int, end_ns: int) -> dict[str, Any]:
+    """Energy of CPU packages and DRAM beside a board; nothing where the processor itself is the board."""
+    if context.columns.get("meter") in ("rapl", "estimate"):
         return {}
-    total = 0.0
-    for refreshes in trace.refreshes.values():
-        part = window_energy(refreshes, start_ns, end_ns, edges="generation", calibration=Calibration()).energy_j
-        if part is None:
-            return {"host_energy_j": None}
-        total += part
-    return {"host_energy_j": total}
-
-
-def _inside(samples: Samples | None, start_ns: int, end_ns: int) -> Any:
-    if samples is None or len(samples) == 0:
-        return np.empty(0)
-    inside = samples.value[(samples.t_ns >= start_ns) & (samples.t_ns <= end_ns)]
-    if inside.size:
-        return inside
-    # Slow channels may have no reading inside a short window: the last one before its end holds.
-    before = samples.value[samples.t_ns <= end_ns]
-    return before[-1:]
+    host = host_energy(wave.trace, start_ns, end_ns)
+    return {} if Reason.NO_METER in host.flags else {"host_energy_j": host.energy_j, "host_meter": "rapl"}
 
 
 def _board_columns(trace: Trace, start_ns: int, end_ns: int, board: BoardInfo) -> dict[str, Any]:
-    clocks = _inside(trace.samples.get("sm_clock_mhz"), start_ns, end_ns)
-    temperatures = _inside(trace.samples.get("temperature_c"), start_ns, end_ns)
-    capped = _inside(trace.samples.get("power_capped_share"), start_ns, end_ns)
-    foreign = _inside(trace.samples.get("foreign_processes"), start_ns, end_ns)
-    bits = _inside(trace.samples.get("throttle_bits"), start_ns, end_ns)
-    seen = int(np.bitwise_or.reduce(bits.astype(np.int64))) if bits.size else None
+    state = board_state(trace, start_ns, end_ns)
     return {
         "power_limit_w": board.power_limit_w,
-        "sm_clock_mean_mhz": float(clocks.mean()) if clocks.size else None,
-        "sm_clock_min_mhz": float(clocks.min()) if clocks.size else None,
-        "temperature_start_c": float(temperatures[0]) if temperatures.size else None,
-        "temperature_max_c": float(temperatures.max()) if temperatures.size else None,
-        "power_capped_share": float(capped.mean()) if capped.size else None,
-        "foreign_processes": int(foreign.max()) if foreign.size else None,
-        "throttle_reasons": None if seen is None else [name for bit, name in THROTTLE_BITS.items() if seen & bit],
+        "sm_clock_mean_mhz": state.sm_clock_mean_mhz,
+        "sm_clock_min_mhz": state.sm_clock_min_mhz,
+        "temperature_start_c": state.temperature_start_c,
+        "temperature_max_c": state.temperature_max_c,
+        "power_capped_share": state.power_capped_share,
+        "foreign_processes": state.foreign_processes,
+        "throttle_reasons": None if state.throttle_reasons is None else list(state.throttle_reasons),
     }
 
 
 def _refresh_records(wave: Wave) -> list[dict[str, Any]]:
-    channels = dict(wave.trace.refreshes)
-    if wave.host_trace is not None:
-        channels |= {f"host/{name}": r for name, r in wave.host_trace.refreshes.items()}
     return [
         {"read_start_ns": int(a), "read_end_ns": int(b), "counter_j": float(c), "channel": name}
-        for name, r in channels.items()
+        for name, r in wave.trace.refreshes.items()
         for a, b, c in zip(r.read_start_ns.tolist(), r.read_end_ns.tolist(), r.counter_j.tolist(), strict=True)
     ]
 
@@ -349,8 +309,8 @@ def _status(peak: int | None, result: WaveResult, context: Context) -> tuple[Sta
 
 
 def _run_flags(wave: Wave, context: Context) -> set[Reason]:
-    """Faults of the run that only the wave's whole result shows; the trace's own faults are among them."""
-    flags = set(wave.trace.flags)
+    """Faults of the run that only the wave's whole result shows; the trace's own are cut to each window."""
+    flags = {Reason.NOT_SETTLED} if Reason.NOT_SETTLED in wave.trace.flags else set()
     asked = [p.id for p in wave.prompts]
     returned = [r.prompt_id for r in wave.result.requests]
     if sorted(asked) != sorted(returned):

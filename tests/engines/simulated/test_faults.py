@@ -16,7 +16,7 @@ from specjoule.engines.simulated.synthetic import narrowed
 from specjoule.errors import ConfigurationError
 from specjoule.study.model import Study
 from specjoule.windows.io import read_window_table
-from specjoule.windows.validity import judge
+from specjoule.windows.validity import judge, judge_rows
 
 QUICK = {"protocol": {"max_new_tokens": 400, "min_prompts": 4, "min_window_s": 0.0, "reference_cells": 0}}
 
@@ -53,7 +53,8 @@ def measured(study: Study, folder: Path) -> tuple[list[dict[str, Any]], str | No
 def reasons(study: Study, rows: list[dict[str, Any]], drafter: str, window: str = "generation") -> set[str]:
     mine = [r for r in rows if r["drafter"] == drafter and r["window"] == window]
     assert mine
-    return {str(reason) for r in mine for reason in judge(r, r["requests"], study.file.validity).reasons}
+    verdicts = judge_rows(mine, [r["requests"] for r in mine], study.file.validity)
+    return {str(reason) for verdict in verdicts for reason in verdict.reasons}
 
 
 def test_without_faults_everything_is_valid_and_says_simulated(rehearsal: Study, tmp_path: Path) -> None:

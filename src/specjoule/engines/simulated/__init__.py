@@ -46,7 +46,7 @@ def open_simulated(study: Study, gpu: Gpu, block_seed: str, replicate: int) -> t
     seed = int(settings.get("world_seed", 0))
     clock = VirtualClock()
     board = SimulatedBoard(gpu, parameters, clock, f"{seed}/{block_seed}", replicate)
-    meter = SimulatedMeter(board, clock, study.file.meter.poll_ms)
+    meter = SimulatedMeter(board, clock, study.file.meter.poll_ms or 5.0)
     faults = parse_faults(settings.get("faults"), f"{seed}/{block_seed}/{replicate}")
     engine = SimulatedEngine(clock, board, world=World(parameters, seed), faults=faults, meter=meter)
     return engine, meter
