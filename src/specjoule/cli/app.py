@@ -26,6 +26,16 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("measure", "specjoule.cli.measure:measure"),
     ("remeasure", "specjoule.cli.remeasure:remeasure"),
     ("describe", "specjoule.cli.describe:describe"),
+    ("recompute", "specjoule.cli.recompute:recompute"),
+    ("analyse", "specjoule.tables.commands:analyse"),
+    ("advise", "specjoule.tables.commands:advise"),
+    ("compare", "specjoule.sharing.commands:compare"),
+    ("merge", "specjoule.sharing.commands:merge"),
+    ("bundle", "specjoule.sharing.commands:bundle"),
+    ("unbundle", "specjoule.sharing.commands:unbundle"),
+    ("reanalyse", "specjoule.sharing.commands:reanalyse"),
+    ("compact", "specjoule.sharing.commands:compact"),
+    ("restore", "specjoule.sharing.commands:restore"),
     ("schema", "specjoule.cli.schema:schema"),
 )
 """Commands by name and where their function is."""

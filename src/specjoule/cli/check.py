@@ -16,6 +16,13 @@ def check(
     study: StudyOption = STUDY_DEFAULT,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     as_json: JsonOption = False,
+    board: Annotated[str | None, typer.Option(help="Look at this board (UUID) and its meter instead.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="With --board: calibrate its meter and keep that.")
+    ] = False,
+    load_command: Annotated[
+        str | None, typer.Option(help="With --measure: program that loads the board; default: PyTorch.")
+    ] = None,
 ) -> None:
     """Say whether this machine is fit to measure a study: meters, cores, load, governor, disk, versions.
 
@@ -28,8 +35,15 @@ def check(
 
       specjoule check --strict --study config/paper.yaml
 
+      specjoule check --board GPU-5f1c... --measure
+
       specjoule check --json | jq '.findings[] | select(.level != "ok")'
     """
+    if board is not None or measure:
+        from specjoule.meters.commands import check as check_board
+
+        check_board(board=board, measure=measure, load_command=load_command)
+        return
     from specjoule.fitness.everything import examine
 
     findings = examine(study)

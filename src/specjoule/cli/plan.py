@@ -17,7 +17,9 @@ MOST_BLOCKS = 12
 
 
 def plan(
-    study_file: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file.", show_default=False)] = None,
+    study_file: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY]", help="Study file.", show_default=False)
+    ] = None,
     study: StudyOption = STUDY_DEFAULT,
     overrides: OverridesOption = "{}",
     commands: Annotated[

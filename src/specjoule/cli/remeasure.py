@@ -14,9 +14,7 @@ from specjoule.cli.options import STUDY_DEFAULT, JsonOption, OverridesOption, St
 def remeasure(
     cells: Annotated[
         list[str],
-        typer.Argument(
-            help="Raw file, cell hash (six or more digits), or quoted pattern with *.", show_default=False
-        ),
+        typer.Argument(help="Raw file, cell hash (six or more digits), or quoted pattern with *.", show_default=False),
     ],
     study: StudyOption = STUDY_DEFAULT,
     overrides: OverridesOption = "{}",

@@ -5,7 +5,7 @@ Raw files are never changed. The provisional verdict in the journal comes from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
+from specjoule.meters.base import Calibration
 from specjoule.reasons import Reason, Validity
 from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import read_window_table
+from specjoule.windows.recompute import recompute_rows
 from specjoule.windows.schema import ARROW_SCHEMA, COLLECTED, SCALARS
 from specjoule.windows.validity import judge_rows
 
@@ -45,7 +47,16 @@ def collect_files(
 def _collect_file(
     file: Path, raw_root: Path, rules: ValidityConfig, drifts: Mapping[tuple[str, bool, int | None], float | None]
 ) -> pa.Table:
-    table = read_window_table(file, columns=[*SCALARS, "requests"])
+    return _judged(read_window_table(file, columns=[*SCALARS, "requests"]), file, raw_root, rules, drifts)
+
+
+def _judged(
+    table: pa.Table,
+    file: Path,
+    raw_root: Path,
+    rules: ValidityConfig,
+    drifts: Mapping[tuple[str, bool, int | None], float | None],
+) -> pa.Table:
     rows = table.select(list(SCALARS)).to_pylist()
     requests = table.column("requests").to_pylist()
     verdicts, reasons, drift_column = [], [], []
@@ -69,6 +80,31 @@ def _collect_file(
     ]
     scalar = table.select(list(SCALARS)).cast(pa.schema([ARROW_SCHEMA.field(n) for n in SCALARS]))
     return pa.Table.from_arrays([*scalar.columns, *added], schema=ROWS_SCHEMA)
+
+
+def collect_recomputed(
+    files: Iterable[Path],
+    raw_root: Path,
+    rules: ValidityConfig,
+    drifts: Mapping[tuple[str, bool, int | None], float | None],
+    calibrations: Callable[[str | None], Calibration | None],
+) -> tuple[pa.Table, list[float]]:
+    """As `collect_files`, with every energy computed again from its stored trace; raw files stay as they are.
+
+    `calibrations` gives the present calibration of a board by its UUID, or None to keep the lag a row was measured
+    with. Also returns the relative change of every window's energy that is known before and after.
+    """
+    tables, changes = [], []
+    for file in files:
+        rows = read_window_table(file).to_pylist()
+        for row, again in zip(rows, recompute_rows(rows, calibrations(rows[0]["gpu_uuid"])), strict=True):
+            if again is not None:
+                row.update(again.columns)
+                if again.relative_change is not None:
+                    changes.append(again.relative_change)
+        table = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
+        tables.append(_judged(table.select([*SCALARS, "requests"]), file, raw_root, rules, drifts))
+    return (pa.concat_tables(tables) if tables else ROWS_SCHEMA.empty_table()), changes
 
 
 def drifts_of(record: Mapping[str, Any]) -> dict[tuple[str, bool, int | None], float | None]:
