@@ -60,7 +60,8 @@ def test_a_study_split_otherwise_measures_nothing_again(study_folder: Path) -> N
         events = read_events(split.store / split.name / block.id / "journal.jsonl")
         assert all(e.get("inherited_from") for e in events)
     measure(whole, whole.blocks[0])
-    assert sum(e["event"] == LAUNCH for e in read_events(Path(f"{whole.store}/{whole.name}/{whole.blocks[0].id}/journal.jsonl"))) == 4  # fmt: skip
+    journal = whole.store / whole.name / whole.blocks[0].id / "journal.jsonl"
+    assert sum(e["event"] == LAUNCH for e in read_events(journal)) == 4
 
 
 @pytest.mark.parametrize("raw", [False, True])

@@ -212,7 +212,7 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
     console = Console()
     console.print(table)
     drift = document["block_drift"]
-    closing = "not measured" if drift is None else f"{100 * drift:+.1f} %"
+    closing = "not measured (no time was left)" if drift is None else f"{100 * drift:+.1f} %"
     console.print(
         "n: requests at once; A: tokens committed per request and round; saving: of energy per committed token."
     )
