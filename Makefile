@@ -34,6 +34,11 @@ test-slow: setup-test
 test-slurm: setup-test
 	@tests/slurm/run.sh
 
+test-sglang: setup-test
+	@bash requirements/install_sglang.sh
+	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
+	@$(BIN)/python -m pytest -m sglang tests/engines/sglang
+
 lint: setup-test
 	@$(BIN)/ruff format --check src tests workflow benchmarks
 	@$(BIN)/ruff check src tests workflow benchmarks

@@ -12,6 +12,10 @@ from specjoule.cells.cell import Cell
 from specjoule.study.model import PLAIN
 
 
+MATCHED = "plain-matched"
+"""Name of the baseline that runs plain decoding with the speculative side's scheduler settings."""
+
+
 @dataclass(frozen=True)
 class Block:
     """The cells of one model, GPU type, seed and replicate (split further where the study says)."""
@@ -86,6 +90,10 @@ def plan_segment(block: Block, todo: Sequence[Cell], segment_number: int, refere
         here = [c for c in todo if (c.capture, c.locked_mhz) == (capture, mhz)]
         drafters = sorted({c.drafter for c in here} - {PLAIN})
         rng.shuffle(drafters)
+        if MATCHED in drafters and len(drafters) > 1:
+            # The matched baseline takes its scheduler's settings from a speculative launch, so one must come before.
+            drafters.remove(MATCHED)
+            drafters.insert(rng.randint(1, len(drafters)), MATCHED)
         plain = _shuffled([c for c in here if c.drafter == PLAIN], rng)
         if plain:
             launches.append(Launch(PLAIN, capture, mhz, "cell", tuple(plain)))

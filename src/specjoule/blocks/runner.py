@@ -26,7 +26,7 @@ from specjoule.blocks.todo import cell_parts, todo
 from specjoule.blocks.unpack import unpack
 from specjoule.blocks.waves import measure_waves
 from specjoule.cells.cell import Cell
-from specjoule.engines.base import EngineBug, EngineInfeasible, EngineTransient
+from specjoule.engines.base import Capacity, EngineBug, EngineInfeasible, EngineTransient
 from specjoule.errors import MeterError, SpecJouleError
 from specjoule.meters.base import BoardInfo
 from specjoule.prompts.corpus import Prompt, draw, load_corpus
@@ -481,7 +481,7 @@ def _context(segment: _Segment, launch: Launch, running: RunningLaunch | None, c
         "weight_dtype": model.weight_dtype,
         "kv_dtype": model.kv_dtype,
         "sampling": study.file.protocol.sampling,
-        "chat_template": capacity.resolved.get("chat_template_digest") if capacity else None,
+        "chat_template": _template_digest(capacity),
         "ignore_eos": study.file.protocol.ignore_eos,
         "max_new_tokens": cell.max_new_tokens,
         "ngram_state": study.file.protocol.ngram_state,
@@ -526,6 +526,13 @@ def _context(segment: _Segment, launch: Launch, running: RunningLaunch | None, c
         capacity_requests=capacity.max_running_requests if capacity else None,
         validity=study.file.validity,
     )
+
+
+def _template_digest(capacity: Capacity | None) -> str | None:
+    """Digest of the chat template, which engines report among their own entries of the resolved settings."""
+    own = capacity.resolved.get("specjoule", {}) if capacity else {}
+    digest = own.get("chat_template")
+    return None if digest is None else str(digest)
 
 
 def _utc_now() -> str:

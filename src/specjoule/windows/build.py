@@ -183,6 +183,7 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
         "requests": records,
         "refreshes": _refresh_records(wave),
         "samples": _sample_records(wave.trace),
+        "engine_notes": json.dumps(dict(result.notes), default=str) if result.notes else None,
         "counters_before": json.dumps(dict(wave.counters_before)),
         "counters_after": json.dumps(dict(wave.counters_after)),
     }

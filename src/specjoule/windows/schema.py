@@ -226,6 +226,7 @@ def _columns() -> tuple[Column, ...]:
         ("requests", pa.list_(REQUEST_TYPE), "-", "every request: counts, histogram before the cut, arrivals, text"),
         ("refreshes", pa.list_(REFRESH_TYPE), "ns, J", "every counter refresh around the window, dated between reads"),
         ("samples", pa.list_(SAMPLE_TYPE), "ns", "power, clocks, temperature, ... around the window, by channel"),
+        ("engine_notes", _S, "-", "what else the engine said of the wave (JSON)"),
         ("counters_before", _S, "-", "the engine's counters before the wave (JSON)"),
         ("counters_after", _S, "-", "the engine's counters after the wave (JSON)"),
     )
@@ -234,7 +235,7 @@ def _columns() -> tuple[Column, ...]:
 
 COLUMNS: tuple[Column, ...] = _columns()
 BY_NAME: dict[str, Column] = {c.name: c for c in COLUMNS}
-NESTED: frozenset[str] = frozenset({"requests", "refreshes", "samples", "counters_before", "counters_after"})
+NESTED: frozenset[str] = frozenset({"requests", "refreshes", "samples", "engine_notes", "counters_before", "counters_after"})
 SCALARS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.name not in NESTED)
 
 ARROW_SCHEMA: pa.Schema = pa.schema(

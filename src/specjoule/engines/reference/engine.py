@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -94,6 +95,7 @@ class ReferenceEngine:
                 "context": loaded.context,
                 "eos_ids": sorted(loaded.eos_ids),
                 "drafter": drafter_settings,
+                "specjoule": {"chat_template": _digest(loaded.tokenizer.chat_template)},
             },
             measured_pid=os.getpid(),
         )
@@ -210,6 +212,11 @@ class ReferenceEngine:
                 )
             )
         return requests
+
+
+def _digest(template: str | None) -> str | None:
+    """Digest of the chat template: text applied to every prompt, so it must be the same on both sides of a pair."""
+    return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()[:16]
 
 
 def _import_torch() -> tuple[Any, Any]:
