@@ -28,12 +28,11 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture
-def lane(slurm: LocalSlurm) -> Iterator[Lane]:
-    """One node and its board, for this test alone; nothing of it is left in the queue."""
+def lane(slurm: LocalSlurm, tmp_path: Path) -> Iterator[Lane]:
+    """One node and its board, for this test alone; nothing that it submitted is left in the queue."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    mine = LANES[int(worker.removeprefix("gw")) % len(LANES)]
-    yield mine
-    left = [job for job, (_, rule) in slurm.jobs(mine.node).items() if rule]
+    yield LANES[int(worker.removeprefix("gw")) % len(LANES)]
+    left = slurm.jobs_below(tmp_path)
     if left:
         slurm.call("scancel", *left, check=False)
-        wait_until(lambda: not slurm.jobs(mine.node), 40, "an empty queue")
+        wait_until(lambda: not slurm.jobs_below(tmp_path), 40, "an empty queue")

@@ -120,6 +120,11 @@ class LocalSlurm:
         rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
         return {row[0]: (row[1], row[2]) for row in rows}
 
+    def jobs_below(self, folder: Path) -> list[str]:
+        """Ids of jobs that were submitted from a folder below this one."""
+        lines = self.call("squeue", "--noheader", "-o", "%A|%Z", check=False).splitlines()
+        return [job for job, _, where in (line.partition("|") for line in lines) if Path(where).is_relative_to(folder)]
+
     def measuring(self, node: str) -> list[str]:
         """Ids of measuring jobs that run on the node."""
         return [

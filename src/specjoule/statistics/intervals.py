@@ -64,9 +64,9 @@ def with_intervals(pairs: pd.DataFrame, *, level: float = 0.95, keys: tuple[str,
         reach = stats.t.ppf(0.5 + level / 2, np.maximum(df, 1e-9)) * table["log_se"].to_numpy()
         alone = stats.t.ppf(0.5 + level / 2, np.maximum(n - 1, 1e-9)) * np.sqrt(own / n)
         statistic = np.abs(mean) / table["log_se"].to_numpy()
-        table["p_value"] = np.where(df > 0, 2 * stats.t.sf(statistic, np.maximum(df, 1e-9)), np.nan)
+        table["p_value"] = np.where((df > 0) & (n > 1), 2 * stats.t.sf(statistic, np.maximum(df, 1e-9)), np.nan)
     for name, whole in (("ratio", reach), ("alone", alone)):
-        half = np.where(df > 0, whole, np.nan)
+        half = np.where((df > 0) & (n > 1), whole, np.nan)
         table[f"{name}_low"], table[f"{name}_high"] = np.exp(mean - half), np.exp(mean + half)
     table["saving_low"], table["saving_high"] = 1.0 - table["ratio_high"], 1.0 - table["ratio_low"]
     table["interval_note"] = _notes(n, df, table)
@@ -100,7 +100,7 @@ def _notes(n: F64, df: F64, table: pd.DataFrame) -> list[str]:
     boards = table["n_boards"].to_numpy() if "n_boards" in table.columns else np.full(len(n), 2)
     for blocks, freedom, board in zip(n, df, boards, strict=True):
         parts = []
-        if blocks < 2 and freedom <= 0:
+        if blocks < 2:
             parts.append("one block: no interval")
         elif blocks < MIN_BLOCKS:
             parts.append(f"{int(blocks)} blocks cannot carry an interval alone; it rests on other configurations")

@@ -31,7 +31,8 @@ def published_table(context: Context) -> pd.DataFrame:
     """Return one row per published value that the present data can answer.
 
     `noise` is the standard error of the measured value joined in quadrature with the rounding of the published one
-    (half-width over sqrt 3); `difference_in_noise` = (measured - published)/noise. Signs agree or they do not.
+    (half-width over sqrt 3); `difference_in_noise` = (measured - published)/noise. Where the measured value has no
+    standard error the difference stands alone, and `agrees` asks for the published rounding. Signs agree or they do not.
     """
     found = []
     for item in published_values():
@@ -43,11 +44,13 @@ def published_table(context: Context) -> pd.DataFrame:
         noise = float(np.hypot(np.nan_to_num(se), rounding))
         difference = measured - float(item["value"])
         sign = item["quantity"] == "sign_of_saving"
-        in_noise = difference / noise if noise > 0 and not sign else float("nan")
-        agrees = difference == 0 if sign else abs(in_noise) <= 2.0
+        unknown = sign or np.isnan(se)
+        in_noise = float("nan") if unknown or noise <= 0 else difference / noise
+        within = abs(difference) <= float(item.get("half_width", 0.0))
+        agrees = within if unknown else abs(in_noise) <= 2.0
         found.append({
             **{k: item.get(k) for k in ("id", "quantity", "model", "gpu", "drafter", "concurrency", "note")},
-            "published": float(item["value"]), "measured": measured, "noise": noise if not sign else float("nan"),
+            "published": float(item["value"]), "measured": measured, "noise": float("nan") if unknown else noise,
             "difference": difference, "difference_in_noise": in_noise, "agrees": agrees,
         })  # fmt: skip
     return pd.DataFrame(found, columns=list(COLUMNS))
@@ -121,6 +124,8 @@ def _sign(context: Context, item: dict[str, Any]) -> Answer:
 def _scheme_pairs(context: Context, item: dict[str, Any]) -> Answer:
     from specjoule.pairs.scheme_pairs import scheme_pairs
 
+    if context.summary.empty:
+        return None
     pairs = scheme_pairs(context.summary)
     return (float(pairs["agrees"].mean()), float("nan")) if len(pairs) >= 20 else None
 

@@ -235,7 +235,9 @@ def _columns() -> tuple[Column, ...]:
 
 COLUMNS: tuple[Column, ...] = _columns()
 BY_NAME: dict[str, Column] = {c.name: c for c in COLUMNS}
-NESTED: frozenset[str] = frozenset({"requests", "refreshes", "samples", "engine_notes", "counters_before", "counters_after"})
+NESTED: frozenset[str] = frozenset(
+    {"requests", "refreshes", "samples", "engine_notes", "counters_before", "counters_after"}
+)
 SCALARS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.name not in NESTED)
 
 ARROW_SCHEMA: pa.Schema = pa.schema(
