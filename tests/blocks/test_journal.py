@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -39,10 +40,8 @@ def test_a_line_torn_anywhere_loses_itself_only(tmp_path: Path, cut: int, data: 
     complete = [json.loads(line) for line in torn.split(b"\n")[:-1] if line]
     last = torn.split(b"\n")[-1]
     survivors = [e["cell_hash"] for e in complete]
-    try:
+    with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
         survivors.append(json.loads(last)["cell_hash"])  # a line that lacks nothing but its newline counts
-    except (json.JSONDecodeError, KeyError, TypeError):
-        pass
     assert [e["cell_hash"] for e in journal.events()] == survivors
     journal.append(CELL, cell_hash="next")
     assert [e["cell_hash"] for e in journal.events()] == [*survivors, "next"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections import Counter
@@ -292,10 +293,8 @@ def test_killed_at_any_side_effect_the_next_run_goes_on_and_measures_nothing_twi
         bench = Bench(project_at)
         with monkeypatch.context() as patch:
             count_side_effects(patch, stop_at)
-            try:
+            with contextlib.suppress(Killed):
                 bench.measure()
-            except Killed:
-                pass
         stored = {
             c.hash: [
                 a for a in BlockStore(project_at.store, project_at.name, block.id).attempts(c.hash) if a.role == "cell"

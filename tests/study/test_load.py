@@ -73,7 +73,12 @@ def test_a_key_given_twice_is_refused_with_its_line(project_folder: Path) -> Non
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "holds no keys"), (b"- a\n", "holds no keys"), (b"a: [", "not valid YAML"), (b"\xff\xfe\x00\x01", "as text")],
+    [
+        (b"", "holds no keys"),
+        (b"- a\n", "holds no keys"),
+        (b"a: [", "not valid YAML"),
+        (b"\xff\xfe\x00\x01", "as text"),
+    ],
 )
 def test_a_file_that_is_no_study_is_refused_in_one_sentence(project_folder: Path, content: bytes, message: str) -> None:
     path = project_folder / "config" / "config.yaml"

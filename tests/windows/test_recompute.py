@@ -23,7 +23,9 @@ from specjoule.workflow import Project
 def measured(project: Project) -> Project:
     folders = Folders(project.raw, project.store, project.cache, project.logs)
     for block in project.blocks:
-        measure_block(project.study, block, folders, lambda: open_devices(project.study, project.study.gpus["cpu"], "b", 1))
+        measure_block(
+            project.study, block, folders, lambda: open_devices(project.study, project.study.gpus["cpu"], "b", 1)
+        )
         record = block_record(block, BlockStore(project.store, project.name, block.id))
         write_json(project.record(block.id), record)
     return project

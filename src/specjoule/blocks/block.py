@@ -11,7 +11,6 @@ from functools import cached_property
 from specjoule.cells.cell import Cell
 from specjoule.study.model import PLAIN
 
-
 MATCHED = "plain-matched"
 """Name of the baseline that runs plain decoding with the speculative side's scheduler settings."""
 

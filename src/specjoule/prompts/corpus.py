@@ -49,7 +49,7 @@ def load_corpus(path: Path, name: str | None = None) -> list[Prompt]:
     documents: dict[str, dict[str, Any]] | None = None
     prompts: list[Prompt] = []
     for where, item in _lines(path):
-        messages = item.get("messages")
+        messages: Any = item.get("messages")
         if not _is_chat(messages):
             raise ConfigurationError(
                 f"{where}: 'messages' must be a non-empty list of {{role, content}} that ends with the user's turn"

@@ -32,7 +32,7 @@ def published_table(context: Context) -> pd.DataFrame:
 
     `noise` is the standard error of the measured value joined in quadrature with the rounding of the published one
     (half-width over sqrt 3); `difference_in_noise` = (measured - published)/noise. Where the measured value has no
-    standard error the difference stands alone, and `agrees` asks for the published rounding. Signs agree or they do not.
+    standard error the difference stands alone, and `agrees` asks for the published rounding. Signs agree or not.
     """
     found = []
     for item in published_values():
