@@ -69,13 +69,24 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", nargs="*", help="names of items; default: all")
     arguments = parser.parse_args(argv)
+    from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
     from specjoule.windows.collect import read_rows
 
     try:
         project = _project(arguments)
-        rows = read_rows([project.rows(block.id) for block in project.blocks])
-        build_all(rows, arguments.output, project.name, only=arguments.only)
+        study = project.study
+        context = Context(
+            read_rows([project.rows(block.id) for block in project.blocks]),
+            project.name,
+            analysis=study.file.analysis,
+            models=study.models,
+            drafters=study.drafters,
+            gpus=study.gpus,
+            raw_root=project.raw,
+            records=[json.loads(project.record(block.id).read_text(encoding="utf-8")) for block in project.blocks],
+        )
+        build_all(context, arguments.output, project.name, only=arguments.only)
     except SpecJouleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
