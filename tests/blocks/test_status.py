@@ -150,3 +150,16 @@ def test_fast_at_fourteen_thousand_cells(study_folder: Path) -> None:
     status = study_status(small_project(grid=grid))
     assert status.counts["done"] == status.cells
     assert time.process_time() - begun < 2.0
+
+
+def test_a_plain_cell_marked_for_remeasuring_leaves_its_drafters_alone(study_folder: Path) -> None:
+    """Its earlier attempt stays, and with it the pairs of the earlier segment."""
+    project = small_project(grid={"seeds": [1]})
+    (block,) = project.blocks
+    measure(project, block)
+    plain = next(c for c in block.cells if c.drafter == "plain")
+    journal_of(project, block).append(REMEASURE, cell_hash=plain.hash, path=plain.path)
+    status = study_status(project)
+    assert (status.counts["stale"], status.counts["done"]) == (1, 5)
+    measure(project, block)
+    assert study_status(project).counts["done"] == 6

@@ -121,7 +121,6 @@ def summarise(events: Iterable[dict[str, Any]]) -> BlockState:
             _fold_cell(state, event)
         elif kind == REMEASURE:
             state.finished.pop(event["cell_hash"], None)
-            state.segments_of.pop(event["cell_hash"], None)
             state.marked.add(event["cell_hash"])
         elif kind == ERROR:
             last_error = event
