@@ -117,10 +117,10 @@ def test_a_warning_signal_ends_cleanly_and_requeues(slurm: LocalSlurm, lane: Lan
 def test_time_limit(slurm: LocalSlurm, lane: Lane, tmp_path: Path) -> None:
     """Limit of two minutes, the block takes longer than the first of them: it stops before, goes back, and goes on."""
     limits = {"hours": 2 / 60, "spare_minutes": 5, "stop_minutes": 0.9, "submitted": 4}
-    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=3.5)
+    bench = Bench.make(tmp_path / "p", slurm, {"limits": limits}, **one(lane), seconds_per_wave=4.5)
     assert bench.run("raw", seconds=280) == 0, bench.tail()
     assert bench.outcomes()[0] == "stopped", bench.outcomes()
-    assert bench.outcomes()[-1] == "finished"
+    assert bench.segments() >= 2 and len(bench.finished()) == 6
     assert drafters_once(bench)
     assert bench.submissions() == 1
     assert "Time limit exhausted" not in slurm.log()
