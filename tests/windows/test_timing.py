@@ -23,8 +23,8 @@ def request(times_ms: list[float], counts: list[int], name: str = "p") -> Reques
     return RequestResult(
         prompt_id=name, prompt_tokens=3, committed_tokens=committed, finish_reason="length", first_eos_position=None,
         rounds=len(counts) - 1, proposed_tokens=0, accepted_draft_tokens=committed - len(counts),
-        acceptance_histogram=None, cut_tokens=0, chunk_t_ns=tuple(round(t * MS) for t in times_ms), chunk_tokens=tuple(counts), cached_tokens=0,
-        output_token_ids=(), text="",
+        acceptance_histogram=None, cut_tokens=0, chunk_t_ns=tuple(round(t * MS) for t in times_ms),
+        chunk_tokens=tuple(counts), cached_tokens=0, output_token_ids=(), text="",
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def launch_spec(
         max_new_tokens=max(c.max_new_tokens for c in block.cells),
         max_prompt_tokens=study.file.protocol.max_prompt_tokens,
         seed=block.seed,
-        settings={**study.file.engine.settings, **study.file.engine.host_settings},
+        settings={**_pinned_release(study), **study.file.engine.settings, **study.file.engine.host_settings},
         device_uuid=board_uuid,
         log_path=log_path,
         cache_dir=cache_dir,
@@ -60,6 +60,12 @@ def launch_spec(
         kv_dtype=model.kv_dtype,
         ngram_state=study.file.protocol.ngram_state,
     )
+
+
+def _pinned_release(study: Study) -> dict[str, str]:
+    """The server must be the release that the study's cells are hashed with."""
+    engine = study.file.engine
+    return {"release": engine.version} if engine.name == "sglang" and engine.version else {}
 
 
 def _at_home(model: Model, root: Path) -> Model:
