@@ -21,11 +21,13 @@ def draw_break_even(points: pd.DataFrame) -> Figure:
     """
     panels = list(points.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels), height_in=2.1)
-    top = 1.12 * float(np.nanmax(points[["a_spec", "r_e"]].to_numpy()))
+    right = 1.12 * float(np.nanmax(points["a_spec"].to_numpy()))
+    top = 1.12 * float(np.nanmax(points["r_e"].to_numpy()))
+    far = max(right, top)
     low = min(0.95, 0.95 * float(np.nanmin(points[["a_spec", "r_e"]].to_numpy())))
     for ax, (title, part) in zip(axes, panels, strict=True):
-        ax.fill_between([low, top], [low, top], top, color="#000000", alpha=0.05, linewidth=0)
-        ax.plot([low, top], [low, top], color="#333333", linewidth=0.9)
+        ax.fill_between([low, far], [low, far], far, color="#000000", alpha=0.05, linewidth=0)
+        ax.plot([low, far], [low, far], color="#333333", linewidth=0.9)
         ax.text(0.03, 0.97, "costs energy", transform=ax.transAxes, ha="left", va="top", fontsize=6.5, color="#444444")
         ax.text(0.97, 0.03, "saves energy", transform=ax.transAxes, ha="right", va="bottom", fontsize=6.5,
                 color="#444444")  # fmt: skip
@@ -42,7 +44,7 @@ def draw_break_even(points: pd.DataFrame) -> Figure:
                 one = medians.iloc[end]
                 ax.annotate(f"{int(one['concurrency'])}", (one["a_spec"], one["r_e"]), xytext=(3.5, -1),
                             textcoords="offset points", fontsize=5.8, color=style.color)  # fmt: skip
-        ax.set_xlim(low, top)
+        ax.set_xlim(low, right)
         ax.set_ylim(low, top)
         ax.set_title(str(title))
     window = ", ".join(sorted(points["r_e_window"].dropna().unique()))

@@ -40,8 +40,6 @@ def draw_gaps(points: pd.DataFrame) -> Figure:
         ax.set_yscale("log")
         ax.set_ylim(1e-5, 1.3)
         ax.set_title(str(title))
-    axis_titles(
-        fig, "Gap between a user's tokens (ms); tokens of one chunk have none between them", "Share of gaps longer"
-    )
+    axis_titles(fig, "Gap between the tokens of one user (ms)", "Share of gaps longer")
     drafter_legend(fig, points)
     return fig

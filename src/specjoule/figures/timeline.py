@@ -63,5 +63,5 @@ def draw_drift(points: pd.DataFrame) -> Figure:
     axes.axhline(0, color="#bbbbbb", linewidth=0.7, zorder=0)
     axes.set_xticks(range(len(kinds)), [v[0] for v in kinds.values()])
     axes.set_xlim(-0.6, 1.6)
-    axes.set_ylabel("Difference (%)\nbars: median, 5th and 95th percentile")
+    axes.set_ylabel("Difference (%)\n(lines: 5, 50, 95 %)")
     return fig
