@@ -16,18 +16,19 @@ from specjoule.engines.reference import ReferenceEngine
 from specjoule.prompts.corpus import load_corpus
 from specjoule.study.catalogue import Drafter
 
-CORPORA = ("code", "conversation", "document", "news_en", "news_rm")
+CORPORA = ("code", "conversation", "long_document", "news_en", "news_rm")
 WIDTHS = (2, 4, 8, 16)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--per-corpus", type=int, default=None, help="prompts of each corpus (default: all)")
+    parser.add_argument("--corpora", nargs="+", choices=CORPORA, default=list(CORPORA))
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
-    found = [path for name in CORPORA if (path := ROOT / f"prompts/{name}.jsonl").is_file()]
+    found = [path for name in options.corpora if (path := ROOT / f"prompts/{name}.jsonl").is_file()]
     # Interleaved, so that every wave mixes corpora and lengths.
     pools = [load_corpus(path)[: options.per_corpus] for path in found]
     prompts = [pool[i] for i in range(max(map(len, pools))) for pool in pools if i < len(pool)]
