@@ -15,7 +15,7 @@ from specjoule.errors import SpecJouleError
 from specjoule.workflow import open_project, overrides_over
 from specjoule.tables.items import ITEMS
 
-if "study" not in config:
+if not workflow.configfiles:
 
     configfile: "config/config.yaml"
 

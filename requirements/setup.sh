@@ -16,15 +16,23 @@ supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 if [ -x "$venv/bin/python" ] && ! "$venv/bin/python" -c "$supported" 2>/dev/null; then
   stop "$venv holds a Python that is not 3.11, 3.12 or 3.13; remove the folder $venv and run again."
 fi
+if [ -x "$venv/bin/python" ] && ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  [ -f "$venv/pyvenv.cfg" ] || stop "$venv is not a virtual environment; name another folder: make VENV=folder ..."
+  say "An earlier set-up was interrupted; starting $venv anew ..."
+  rm -rf "$venv"
+fi
 if [ ! -x "$venv/bin/python" ]; then
+  if [ -e "$venv" ] && [ ! -f "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv" 2>/dev/null)" ]; then
+    stop "$venv holds something else than a virtual environment; move it away or name another folder: make VENV=folder ..."
+  fi
   python=
   for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
     if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c "$supported" 2>/dev/null; then python=$candidate; break; fi
   done
   [ -n "$python" ] || stop "no Python 3.11, 3.12 or 3.13 was found; install one, or name it: make PYTHON=/path/to/python3.12 ..."
   say "Creating $venv with $("$python" --version) ..."
-  "$python" -m venv "$venv" 2>"${TMPDIR:-/tmp}/specjoule-venv.$$" || {
-    tail -n 3 "${TMPDIR:-/tmp}/specjoule-venv.$$" >&2; rm -rf "$venv"
+  "$python" -m venv --clear "$venv" 2>"${TMPDIR:-/tmp}/specjoule-venv.$$" || {
+    tail -n 3 "${TMPDIR:-/tmp}/specjoule-venv.$$" >&2
     stop "$python cannot create a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv) or check the disk."
   }
   rm -f "${TMPDIR:-/tmp}/specjoule-venv.$$"

@@ -330,3 +330,43 @@ def test_partners_are_the_plain_cells_of_the_same_axes(project: Project) -> None
     spec = next(c for c in block.cells if c.drafter == "ngram-4" and c.concurrency == 4)
     todo = with_partners(block, [spec])
     assert {(c.drafter, c.concurrency) for c in todo} == {("ngram-4", 4), ("plain", 4)}
+
+
+def test_a_lost_plain_file_brings_its_drafters_back_with_it(project: Project) -> None:
+    bench = Bench(project)
+    bench.measure()
+    store = BlockStore(project.store, project.name, project.blocks[0].id)
+    plain = next(c for c in project.blocks[0].cells if c.drafter == "plain" and c.concurrency == 4)
+    for stored in store.attempts(plain.hash):
+        if stored.role == "cell":
+            stored.path.write_bytes(b"torn")
+    counted = roles(bench.measure())
+    assert counted[("cell", "plain")] == 1
+    assert counted[("cell", "ngram-4")] == 1
+    assert bench.measure() == []
+
+
+def test_an_attempt_stored_but_not_journalled_is_judged_when_it_is_kept(project: Project) -> None:
+    bench = Bench(project)
+    bench.measure()
+    journal = bench.journal()
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    gone = next(i for i, line in enumerate(lines) if b'"event":"cell"' in line and b"ngram-4" in line)
+    journal.path.write_bytes(b"".join(lines[:gone] + lines[gone + 1 :]))
+    (adopted,) = bench.measure()
+    assert adopted["adopted"], "kept from the store, not measured again"
+    assert bench.opened == 1
+    assert adopted["validity"] == "valid"
+    assert adopted["path"].endswith(".parquet")
+    assert adopted["parts"]
+
+
+def test_drift_is_that_of_valid_attempts_alone(project: Project) -> None:
+    from specjoule.study.model import ValidityConfig
+
+    Bench(project).measure()
+    block = project.blocks[0]
+    store = BlockStore(project.store, project.name, block.id)
+    strict = ValidityConfig(power_limit_factor=1.0001, max_relative_uncertainty=1e-12)
+    (drift,) = block_record(block, store, strict)["segments"][0]["drift"] or [{"drift": None}]
+    assert drift["drift"] is None

@@ -23,11 +23,22 @@ def changed(**keys: Any) -> dict[str, Any]:
         *parents, last = path.split("__")
         for key in parents:
             at = at.setdefault(key, {})
-        at[last] = value
+        at[last] = copy.deepcopy(value)
     return study
 
 
+REAL = {"engine": {"name": "reference"}, "meter": {"name": "auto"}}
+
 REFUSED = [
+    (changed(**REAL, engine__settings={"thread": 2}), r"the reference engine does not know 'thread'"),
+    (changed(**REAL, engine__settings={"device": "cuda:0"}), r"device: 'cuda:0' is not what 'cpu' stands for"),
+    (changed(engine={"name": "reference"}, meter={"name": "nvml"}), r"'nvml' counts a GPU, but 'cpu' is the processor"),
+    (changed(engine={"name": "reference"}, meter={"name": "simulated"}), r"'simulated' goes with a simulated engine"),
+    (changed(meter={"name": "rapl"}), r"engine 'scripted' brings its own meter"),
+    (changed(engine={"name": "vllm"}), r"engine\.name: 'vllm' is not built yet"),
+    (changed(**REAL, protocol__ngram_state="warm"), r"ngram_state: the reference engine keeps no state"),
+    (changed(**REAL, grids__base__context_tokens=[1024]), r"context_tokens: the reference engine runs prompts as"),
+    (changed(grids__base__context_tokens=[5, 5]), r"'context_tokens' lists 5 twice"),
     (changed(protocl={}), r"protocl: unknown key; did you mean 'protocol'\?"),
     (changed(protocol__max_new_token=3), r"protocol\.max_new_token: unknown key; did you mean 'max_new_tokens'\?"),
     (changed(engine__name="sglan"), r"engine\.name: 'sglan' is not allowed; did you mean 'sglang'\?"),
@@ -41,7 +52,7 @@ REFUSED = [
     (changed(grids={}), r"grids: .*at least 1"),
     (changed(analysis__mixes={"x": {"code": -1}}), r"analysis\.mixes\.x: weights must be non-negative"),
     (
-        changed(engine={"name": "reference"}, grids__base__capture=[True]),
+        changed(engine={"name": "reference"}, meter={"name": "auto"}, grids__base__capture=[True]),
         r"grids\.base\.capture: there are no graphs to capture on 'cpu'",
     ),
 ]

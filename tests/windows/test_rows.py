@@ -199,6 +199,18 @@ def test_only_trouble_of_the_environment_is_worth_another_attempt(rows: list[dic
     assert not worth_another_attempt([clean])
 
 
+def test_an_energy_that_the_meter_voids_is_worth_another_attempt(rows: list[dict[str, Any]]) -> None:
+    frozen = judge(spoiled(rows[0], energy_j=None, flags=["counter_frozen"]), rows[0]["requests"], RULES)
+    assert frozen.reasons == (Reason.COUNTER_FROZEN,)
+    assert worth_another_attempt([frozen])
+
+
+def test_a_busy_host_is_invalid_only_where_a_limit_is_set(rows: list[dict[str, Any]]) -> None:
+    busy = spoiled(rows[0], load_average=3.0)
+    assert Reason.BUSY_HOST not in verdict(busy)
+    assert Reason.BUSY_HOST in verdict(busy, RULES.model_copy(update={"max_load_average": 2.0}))
+
+
 def test_collect_applies_changed_rules_without_a_new_measurement(project: Project, rows: list[dict[str, Any]]) -> None:
     cell = next(c for c in project.blocks[0].cells if c.drafter == "ngram-4" and c.concurrency == 4)
     files = [project.raw_file(cell)]

@@ -68,25 +68,25 @@ def open_devices(study: Study, gpu: Gpu, block_id: str, replicate: int, board: s
     if name == "reference":
         from specjoule.engines.reference import ReferenceEngine
 
-        return _with_real_meter(study, ReferenceEngine(), board)
+        return _with_real_meter(study, ReferenceEngine(), gpu, board)
     if name == "sglang":
         from specjoule.engines.sglang import SglangEngine
 
-        return _with_real_meter(study, SglangEngine(), board)
+        return _with_real_meter(study, SglangEngine(), gpu, board)
     raise ConfigurationError(f"engine.name: '{name}' is not built yet; choose reference, sglang, simulated or scripted")
 
 
-def _with_real_meter(study: Study, engine: Engine, board: str | None) -> Devices:
+def _with_real_meter(study: Study, engine: Engine, gpu: Gpu, board: str | None) -> Devices:
     from specjoule.meters.factory import MeterSettings, open_meter
 
     config = study.file.meter
-    if config.name == "simulated":
-        raise ConfigurationError(
-            "meter.name: 'simulated' goes with a simulated engine only; choose auto, nvml, rapl or estimate"
-        )
+    # On a GPU `auto` is the board's own counter or nothing: the processor's joules are not its.
+    name = "nvml" if gpu.device == "cuda" and config.name == "auto" else config.name
+    if name == "simulated":
+        raise ConfigurationError("meter.name: 'simulated' goes with a simulated engine only")
     main = open_meter(
         MeterSettings(
-            name=config.name,
+            name=name,
             poll_ms=config.poll_ms,
             watts_per_core=config.watts_per_core,
             powercap_root=Path(config.powercap_root),

@@ -13,9 +13,11 @@ from typing import Any
 from specjoule.blocks.block import Block
 from specjoule.blocks.journal import ERROR, LAUNCH, SEGMENT, SEGMENT_END
 from specjoule.blocks.store import BlockStore
-from specjoule.reasons import Reason
-from specjoule.study.model import PLAIN
+from specjoule.reasons import Reason, Validity
+from specjoule.study.model import PLAIN, ValidityConfig
 from specjoule.windows.io import read_window_table
+from specjoule.windows.schema import SCALARS
+from specjoule.windows.validity import judge_rows
 
 RECORD_VERSION = 1
 _COLUMNS = (
@@ -24,15 +26,20 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def block_record(block: Block, store: BlockStore) -> dict[str, Any]:
-    """Return the block's record (JSON-ready).
+def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None = None) -> dict[str, Any]:
+    """Return the block's record (JSON-ready); `rules` say which plain attempts count (default: the shipped ones).
 
     drift: for each plain cell that a segment's closing launch measured again, J/token there over J/token at the first
     launch, minus 1; `drift` of a segment and condition is their median, null with a reason where there is none.
     """
     events = store.journal.events()
     launches = [e for e in events if e["event"] == LAUNCH]
-    plain = [row for cell in block.cells if cell.drafter == PLAIN for row in _energies(store, cell.hash)]
+    plain = [
+        row
+        for cell in block.cells
+        if cell.drafter == PLAIN
+        for row in _energies(store, cell.hash, rules or ValidityConfig())
+    ]
     segments = []
     for event in events:
         if event["event"] != SEGMENT:
@@ -96,16 +103,24 @@ def settings_differences(launches: Sequence[dict[str, Any]]) -> list[dict[str, A
     return found
 
 
-def _energies(store: BlockStore, cell_hash: str) -> list[dict[str, Any]]:
-    """One entry per stored attempt of a plain cell: where it was measured and its J/token."""
+def _energies(store: BlockStore, cell_hash: str, rules: ValidityConfig) -> list[dict[str, Any]]:
+    """One entry per stored valid attempt of a plain cell: where it was measured and its J/token.
+
+    A disturbed attempt says nothing of the board's drift, and would invalidate everything measured between.
+    """
     found = []
     for stored in store.attempts(cell_hash):
-        rows = read_window_table(stored.path, columns=list(_COLUMNS)).to_pylist()
-        rows = [r for r in rows if r["window"] == "generation" and r["status"] in ("ok", "partial")]
+        every = read_window_table(stored.path, columns=[*SCALARS, "requests"]).to_pylist()
+        verdicts = judge_rows(every, [r["requests"] for r in every], rules)
+        judged = [(r, v) for r, v in zip(every, verdicts, strict=True) if r["window"] == "generation"]
+        if any(v.validity != Validity.VALID for _, v in judged):
+            continue
+        rows = [r for r, _ in judged if r["status"] in ("ok", "partial")]
         energies = [r["energy_j"] for r in rows]
         tokens = sum(r["committed_tokens"] or 0 for r in rows)
         if rows and tokens and all(e is not None for e in energies):
-            found.append({**rows[0], "cell_hash": cell_hash, "j_per_token": sum(energies) / tokens})
+            kept = {name: rows[0][name] for name in _COLUMNS}
+            found.append({**kept, "cell_hash": cell_hash, "j_per_token": sum(energies) / tokens})
     return found
 
 

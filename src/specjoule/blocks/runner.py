@@ -37,7 +37,7 @@ from specjoule.version import PROTOCOL_VERSION
 from specjoule.windows.build import Context, outcome_row, wave_rows
 from specjoule.windows.io import table_from_rows
 from specjoule.windows.schema import SCHEMA_VERSION
-from specjoule.windows.validity import Verdict, judge, judge_rows, worth_another_attempt
+from specjoule.windows.validity import Verdict, attempt_outcome, judge, judge_rows, worth_another_attempt
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,13 @@ def unfinished_cells(block: Block, store: BlockStore, state: BlockState) -> list
     return [c for c in block.cells if c.path in wanted or not store.readable(c.hash)]
 
 
+def _as_stored(block: Block, store: BlockStore, state: BlockState) -> BlockState:
+    """Leave only those segments of each cell whose files are there: a pair whose plain file is lost is no pair."""
+    present = {c.hash: {a.segment_id for a in store.readable_attempts(c.hash) if a.role == "cell"} for c in block.cells}
+    segments = {digest: found & present.get(digest, found) for digest, found in state.segments_of.items()}
+    return replace(state, segments_of=segments)
+
+
 def measure_block(
     study: Study,
     block: Block,
@@ -119,11 +126,12 @@ def measure_block(
     store = BlockStore(folders.store, study.name, block.id)
     with block_lock(store.directory / "lock"):
         unpack(store.directory)
-        for cell_hash in store.adopt_orphans():
+        for cell_hash in store.adopt_orphans(block, study.file.validity):
             log.info("kept cell %s, which an interrupted run had stored", cell_hash)
         state = summarise(store.journal.events())
         if inherit(store, block, state.finished):
             state = summarise(store.journal.events())
+        state = _as_stored(block, store, state)
         missing = unfinished_cells(block, store, state)
         failures: list[str] = []
         if missing:
@@ -133,8 +141,12 @@ def measure_block(
             )  # fmt: skip
         for cell in block.cells:
             store.build_raw(cell.hash, folders.raw / cell.path)
-        left = unfinished_cells(block, store, summarise(store.journal.events()))
-        if left or failures:
+        left = unfinished_cells(block, store, _as_stored(block, store, summarise(store.journal.events())))
+        if failures and not left:
+            log.warning(
+                "the closing plain was lost, the block's drift is unknown: %s", "; ".join(dict.fromkeys(failures))
+            )
+        if left:
             names = ", ".join(cell.path for cell in left[:3]) + (" ..." if len(left) > 3 else "")
             why = "; ".join(dict.fromkeys(failures)) or "stopped before the end"
             raise BlockFailed(
@@ -278,6 +290,9 @@ def _infeasible(segment: _Segment, queue: _Queue, error: EngineInfeasible, *, st
 def _transient(segment: _Segment, queue: _Queue, error: EngineTransient | MeterError, *, started: bool) -> None:
     """Journal the trouble; fail what it struck for the second time."""
     reason: Reason = getattr(error, "reason", Reason.NODE_TROUBLE)
+    if isinstance(error, MeterError):
+        segment.devices.meter.stop()
+        segment.devices.meter.start()
     segment.store.journal.append(
         ERROR, segment_id=segment.id, drafter=queue.launch.drafter, reason=str(reason), message=str(error)
     )
@@ -369,7 +384,8 @@ def _one_attempt(
     verdicts = judge_rows(rows, [row.get("requests") for row in rows], segment.study.file.validity)
     seconds = (clock.now_ns() - begun_ns) / 1e9
     _keep(segment, launch, cell, rows=rows, verdicts=verdicts, attempt=attempt, number=running.number, seconds=seconds)
-    return verdicts
+    # Headline and retry stand on generation windows; a decode window that could not be cut costs no new measurement.
+    return [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
 
 
 def _keep(
@@ -386,11 +402,7 @@ def _keep(
     """Store, journal, and copy to the raw file: in this order, so that a kill in between loses and repeats nothing."""
     stored = segment.store.name(cell.hash, segment.id, number, attempt, launch.role)
     segment.store.put(table_from_rows(rows), stored)
-    generation = [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
-    reasons = sorted({str(r) for v in generation for r in v.reasons})
-    invalid = next((v.validity for v in generation if v.validity != "valid"), generation[0].validity)
-    statuses = {row["status"] for row in rows}
-    status = "partial" if statuses == {"ok", "partial"} else rows[0]["status"]
+    outcome = attempt_outcome(rows, verdicts)
     segment.store.journal.append(
         CELL,
         segment_id=segment.id,
@@ -400,18 +412,15 @@ def _keep(
         launch=number,
         attempt=attempt,
         role=launch.role,
-        status=status,
-        reason=rows[0].get("reason"),
         parts=cell_parts(cell),
-        validity=str(invalid),
-        validity_reasons=reasons,
         seconds=seconds,
         windows_s=_windows_s(segment, rows),
         file=stored.path.name,
+        **outcome,
     )
     segment.attempts[cell.hash] = attempt
     segment.store.build_raw(cell.hash, segment.folders.raw / cell.path)
-    segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, status, str(invalid)))
+    segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, outcome["status"], outcome["validity"]))
 
 
 def _windows_s(segment: _Segment, rows: Sequence[dict[str, Any]]) -> float:

@@ -15,10 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specjoule.blocks.block import Block
 from specjoule.blocks.journal import CELL, Journal
+from specjoule.blocks.todo import cell_parts
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
+from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import read_window_table, write_window_table
+from specjoule.windows.validity import attempt_outcome, judge_rows
 
 
 @dataclass(frozen=True)
@@ -56,24 +60,28 @@ class BlockStore:
         found = [_parsed(cell_hash, path) for path in folder.glob("[!.]*.parquet")] if folder.is_dir() else []
         return sorted((a for a in found if a is not None), key=lambda a: (a.attempt, a.launch))
 
-    def adopt_orphans(self) -> list[str]:
+    def adopt_orphans(self, block: Block, rules: ValidityConfig) -> list[str]:
         """Journal the attempts that were stored but not journalled because the runner was killed in between.
 
-        Returns their cell hashes. A file that cannot be read is set aside (renamed), so that its cell is measured
-        again and the damaged file can still be looked at.
+        Returns their cell hashes; each is judged as the runner would have judged it. A file that cannot be read is
+        set aside (renamed), so that its cell is measured again and the damaged file can still be looked at.
         """
-        known = {event.get("file") for event in self.journal.events() if event["event"] == CELL}
+        # Cells of one launch share file names: only folder and name together tell an attempt.
+        known = {(e["cell_hash"], e.get("file")) for e in self.journal.events() if e["event"] == CELL}
         adopted = []
+        cells_by_hash = {cell.hash: cell for cell in block.cells}
         cells = self.directory / "cells"
         for folder in sorted(cells.iterdir()) if cells.is_dir() else []:
             for stored in self.attempts(folder.name):
-                if stored.path.name in known:
+                if (stored.cell_hash, stored.path.name) in known:
                     continue
                 try:
-                    table = read_window_table(stored.path, columns=["status", "reason"])
+                    rows = read_window_table(stored.path).to_pylist()
                 except StoreError:
                     set_aside(stored.path)
                     continue
+                cell = cells_by_hash.get(stored.cell_hash)
+                outcome = attempt_outcome(rows, judge_rows(rows, [row["requests"] for row in rows], rules))
                 self.journal.append(
                     CELL,
                     cell_hash=stored.cell_hash,
@@ -81,11 +89,11 @@ class BlockStore:
                     launch=stored.launch,
                     attempt=stored.attempt,
                     role=stored.role,
-                    status=table.column("status")[0].as_py(),
-                    reason=table.column("reason")[0].as_py(),
-                    validity=None,
-                    validity_reasons=[],
+                    drafter=rows[0]["drafter"],
+                    path=cell.path if cell else None,
+                    parts=cell_parts(cell) if cell else None,
                     seconds=None,
+                    **outcome,
                     file=stored.path.name,
                     adopted=True,
                 )
@@ -94,14 +102,18 @@ class BlockStore:
 
     def readable(self, cell_hash: str) -> bool:
         """Say whether the cell has at least one readable attempt of role `cell`; damaged files are set aside."""
-        good = False
+        return any(stored.role == "cell" for stored in self.readable_attempts(cell_hash))
+
+    def readable_attempts(self, cell_hash: str) -> list[StoredAttempt]:
+        """Return the attempts whose files are whole; damaged ones are set aside."""
+        good = []
         for stored in self.attempts(cell_hash):
             try:
                 pq.read_metadata(stored.path)
             except (OSError, pa.ArrowException):
                 set_aside(stored.path)
                 continue
-            good = good or stored.role == "cell"
+            good.append(stored)
         return good
 
     def build_raw(self, cell_hash: str, output: Path) -> bool:

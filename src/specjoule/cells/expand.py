@@ -13,7 +13,7 @@ from specjoule.cells.forecast import n_waves, plain_itl_ms
 from specjoule.engines.versions import declared_version
 from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import corpus_digest, load_corpus
-from specjoule.study.model import Study
+from specjoule.study.model import VIRTUAL_ENGINES, Study
 from specjoule.version import PROTOCOL_VERSION
 
 
@@ -125,4 +125,7 @@ def _fingerprint(study: Study, model_name: str, drafter_name: str, engine_versio
             "ngram_state": protocol.ngram_state,
         },
     }
+    if file.engine.name not in VIRTUAL_ENGINES and file.meter.name in ("auto", "estimate"):
+        # An estimate is in proportion to the watts assumed: changed watts are another number.
+        content["assumed_watts_per_core"] = file.meter.watts_per_core
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

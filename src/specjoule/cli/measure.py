@@ -143,7 +143,7 @@ def _measure(study: Study, limit_s: float) -> tuple[Block, str | None]:
             )
     except BlockFailed as error:
         stopped = str(error)
-    record = block_record(block, BlockStore(store, study.name, block.id))
+    record = block_record(block, BlockStore(store, study.name, block.id), study.file.validity)
     write_json(Path("results/blocks") / study.name / f"{block.id}.json", record)
     return block, stopped
 
@@ -158,7 +158,7 @@ def _results(study: Study, block: Block) -> tuple[Context, list[str]]:
     files = [raw / cell.path for cell in block.cells if (raw / cell.path).exists()]
     if not files:
         raise SpecJouleError(f"no cell of '{study.name}' was measured; see results/logs/{study.name}")
-    record = block_record(block, BlockStore(Path(study.file.blocks.store), study.name, block.id))
+    record = block_record(block, BlockStore(Path(study.file.blocks.store), study.name, block.id), study.file.validity)
     rows = collect_files(files, raw, study.file.validity, drifts_of(record)).to_pandas()
     return Context(rows, study.name), [str(f) for f in files]
 

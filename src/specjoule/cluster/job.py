@@ -84,7 +84,10 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
                 raise
             log.info("%s", error)
             return finished
-    write_json(project.record(block.id), block_record(block, BlockStore(project.store, project.name, block.id)))
+    write_json(
+        project.record(block.id),
+        block_record(block, BlockStore(project.store, project.name, block.id), project.study.file.validity),
+    )
     return None
 
 

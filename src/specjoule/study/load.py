@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model
-from specjoule.study.model import Study, StudyFile
+from specjoule.study.model import VIRTUAL_ENGINES, Study, StudyFile
 
 T = TypeVar("T", bound=Entry)
 
@@ -217,6 +217,7 @@ def _refuse_impossible(study: Study, path: Path) -> None:
         if not drafter.is_plain and not drafter.draft_tokens:
             raise ConfigurationError(f"{path}: drafter '{name}' proposes nothing; set draft_tokens to at least 1")
     _refuse_same_drafters(study, path)
+    _refuse_devices(study, path)
     for grid_name, grid in study.file.grids.items():
         for drafter_name in grid.drafters:
             if not any(study.drafters[drafter_name].applies_to(m) for m in grid.models):
@@ -238,6 +239,61 @@ def _refuse_impossible(study: Study, path: Path) -> None:
     for mix, weights in study.file.analysis.mixes.items():
         if not weights or any(w < 0 for w in weights.values()) or sum(weights.values()) <= 0:
             raise ConfigurationError(f"{path}: analysis.mixes.{mix}: weights must be non-negative and not all zero")
+
+
+def _refuse_devices(study: Study, path: Path) -> None:
+    """Refuse an engine, board and meter that do not belong together: joules of a device that does not compute."""
+    engine, meter = study.file.engine, study.file.meter.name
+    if engine.name in ("vllm", "transformers"):
+        raise ConfigurationError(f"{path}: engine.name: '{engine.name}' is not built yet; choose sglang or reference")
+    if engine.name in VIRTUAL_ENGINES:
+        if meter not in ("auto", "simulated"):
+            raise ConfigurationError(
+                f"{path}: meter.name: engine '{engine.name}' brings its own meter and cannot be read by '{meter}'; "
+                "set meter: {name: simulated}"
+            )
+        return
+    if meter == "simulated":
+        raise ConfigurationError(
+            f"{path}: meter.name: 'simulated' goes with a simulated engine only; choose auto, nvml, rapl or estimate"
+        )
+    for name, gpu in study.gpus.items():
+        if gpu.device == "cuda" and meter in ("rapl", "estimate") and engine.name != "sglang":
+            raise ConfigurationError(
+                f"{path}: meter.name: '{meter}' counts the processor, but '{name}' computes on a GPU; "
+                "choose auto or nvml"
+            )
+        if gpu.device == "cpu" and meter == "nvml":
+            raise ConfigurationError(
+                f"{path}: meter.name: 'nvml' counts a GPU, but '{name}' is the processor; choose auto, rapl or estimate"
+            )
+    if engine.name == "reference":
+        _refuse_reference(study, path)
+
+
+def _refuse_reference(study: Study, path: Path) -> None:
+    """Refuse what the reference engine would refuse inside a job."""
+    from specjoule.engines.reference.settings import ReferenceSettings
+
+    engine = study.file.engine
+    try:
+        ReferenceSettings.of({**engine.settings, **engine.host_settings})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    for name, gpu in study.gpus.items():
+        device = str(engine.settings.get("device", gpu.device))
+        if device.partition(":")[0] != gpu.device:
+            raise ConfigurationError(
+                f"{path}: engine.settings.device: '{device}' is not what '{name}' stands for ({gpu.device}); the meter "
+                "would count another device than the one that computes"
+            )
+    if study.file.protocol.ngram_state == "warm":
+        raise ConfigurationError(f"{path}: protocol.ngram_state: the reference engine keeps no state; set it to cold")
+    for grid_name, grid in study.file.grids.items():
+        if any(context is not None for context in grid.context_tokens):
+            raise ConfigurationError(
+                f"{path}: grids.{grid_name}.context_tokens: the reference engine runs prompts as they are; leave it out"
+            )
 
 
 def _refuse_same_drafters(study: Study, path: Path) -> None:

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model, Name
 
+VIRTUAL_ENGINES: frozenset[str] = frozenset({"simulated", "scripted"})
+"""Engines on a virtual clock: they bring their own meter."""
+
 Positive = Annotated[int, Field(ge=1)]
 PLAIN = "plain"
 EngineName = Literal["reference", "sglang", "vllm", "transformers", "simulated", "scripted"]
@@ -107,6 +110,7 @@ class Grid(Entry):
             "replicates",
             "capture",
             "locked_mhz",
+            "context_tokens",
         ):
             values = getattr(self, key)
             twice = sorted({str(v) for v in values if values.count(v) > 1})
@@ -152,7 +156,8 @@ class ValidityConfig(Entry):
     max_clock_deviation: float = Field(default=0.02, gt=0)
     max_relative_uncertainty: float = Field(default=0.02, gt=0)
     """A window whose energy is less certain than this is too short for its meter."""
-    max_load_average: float | None = None
+    max_load_average: float | None = Field(default=None, gt=0)
+    """Processor meters count the whole package or process tree: above this 1-minute load a row is invalid."""
 
 
 class AnalysisConfig(Entry):

@@ -21,6 +21,7 @@ from specjoule.meters.recompute import host_energy, recompute_window
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason, Status
 from specjoule.study.model import ValidityConfig
+from specjoule.windows.decode import decode_energy
 from specjoule.windows.text import answer_language, before_natural_end, repetition
 from specjoule.windows.timing import (
     constant_batch_interval,
@@ -145,7 +146,7 @@ def request_records(
 def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
     result, requests = wave.result, wave.result.requests
     start, end = result.submit_ns, result.end_ns
-    energy = _energy(wave, context, start, end, "generation")
+    energy = _generation_energy(wave, context)
     records = request_records(requests, wave.prompts, context.validity)
     committed = sum(r.committed_tokens for r in requests)
     rounds = sum(r.rounds for r in requests)
@@ -196,7 +197,9 @@ def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
     interval = constant_batch_interval(requests)
     if interval is None:
         return empty
-    energy = _energy(wave, context, *interval, "decode")
+    _, arrivals = tokens_between(requests, *interval)
+    step_ns = (interval[1] - interval[0]) * len(requests) / max(1, arrivals)
+    energy = decode_energy(wave.trace, *interval, step_ns, context.calibration, context.board.power_limit_w)
     if energy.energy_j is None or energy.end_ns <= energy.start_ns:
         return empty | {"flags": [str(f) for f in energy.flags] or empty["flags"]}
     start, end = energy.start_ns, energy.end_ns
@@ -225,12 +228,12 @@ def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
     }
 
 
-def _energy(wave: Wave, context: Context, start_ns: int, end_ns: int, edges: Any) -> WindowEnergy:
+def _generation_energy(wave: Wave, context: Context) -> WindowEnergy:
     return recompute_window(
         wave.trace,
-        start_ns,
-        end_ns,
-        edges=edges,
+        wave.result.submit_ns,
+        wave.result.end_ns,
+        edges="generation",
         calibration=context.calibration,
         power_limit_w=context.board.power_limit_w,
     )

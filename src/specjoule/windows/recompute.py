@@ -13,6 +13,7 @@ import numpy as np
 
 from specjoule.meters.base import Calibration, Refreshes, Samples, Trace
 from specjoule.meters.recompute import recompute_window
+from specjoule.windows.decode import decode_energy
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ def recompute_rows(
             continue
         lag_ms = row["meter_lag_ms"]
         used = calibration or Calibration(lag_ns=round((lag_ms or 0.0) * 1e6), calibrated=lag_ms is not None)
-        found = recompute_window(
-            trace,
-            row["t_start_ns"],
-            row["t_end_ns"],
-            edges=row["window"],
-            calibration=used,
-            power_limit_w=row["power_limit_w"],
-        )
+        start_ns, end_ns, limit_w = row["t_start_ns"], row["t_end_ns"], row["power_limit_w"]
+        if row["window"] == "decode":
+            step_ns = (end_ns - start_ns) / max(1, row["steps"] or 1)
+            found = decode_energy(trace, start_ns, end_ns, step_ns, used, limit_w)
+        else:
+            found = recompute_window(
+                trace, start_ns, end_ns, edges="generation", calibration=used, power_limit_w=limit_w
+            )
         duration_s = (row["t_end_ns"] - row["t_start_ns"]) / 1e9
         out.append(
             Recomputed(

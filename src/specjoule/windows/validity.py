@@ -21,7 +21,7 @@ INFORMATIVE = frozenset({Reason.LAG_NOT_CALIBRATED, Reason.CALIBRATION_STALE, Re
 ENVIRONMENTAL = frozenset(
     {
         Reason.METER_GAP, Reason.COUNTER_RESET, Reason.COUNTER_DECREASE, Reason.COUNTER_FROZEN, Reason.DRIVER_RELOADED,
-        Reason.FOREIGN_PROCESSES, Reason.CLIENT_BEHIND, Reason.ZERO_ENERGY, Reason.OUTSIDE_TRACE,
+        Reason.FOREIGN_PROCESSES, Reason.BUSY_HOST, Reason.CLIENT_BEHIND, Reason.ZERO_ENERGY, Reason.OUTSIDE_TRACE,
     }
 )  # fmt: skip
 """Reasons that lie in the environment of one attempt: worth one more, never in what was generated."""
@@ -91,6 +91,22 @@ def _degenerate(request: Mapping[str, Any], rules: ValidityConfig) -> bool:
     )
 
 
+def attempt_outcome(rows: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return one attempt's status, reason and provisional verdict, as the journal keeps them.
+
+    The verdict is that of the generation windows, on which the headline stands.
+    """
+    generation = [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
+    invalid = next((v.validity for v in generation if v.validity != Validity.VALID), generation[0].validity)
+    statuses = {row["status"] for row in rows}
+    return {
+        "status": "partial" if statuses == {"ok", "partial"} else rows[0]["status"],
+        "reason": next((row["reason"] for row in rows if row.get("reason")), None),
+        "validity": str(invalid),
+        "validity_reasons": sorted({str(r) for v in generation for r in v.reasons}),
+    }
+
+
 def worth_another_attempt(verdicts: Sequence[Verdict]) -> bool:
     """Say whether a cell's invalid rows are invalid for environmental reasons only."""
     reasons = {r for v in verdicts if v.validity is Validity.INVALID for r in v.reasons}
@@ -101,7 +117,9 @@ def _energy_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reaso
     out: list[Reason] = []
     energy = row.get("energy_j")
     if energy is None:
-        # A decode window that does not exist says so by its flag and is simply not there.
+        # The flags say why where the meter knows; a decode window that does not exist is simply not there.
+        if any(Reason.of(f) not in INFORMATIVE for f in row.get("flags") or ()):
+            return []
         return [Reason.WINDOW_TOO_SHORT if row["window"] == "decode" else Reason.NO_METER]
     if not energy > 0:
         out.append(Reason.ZERO_ENERGY)
@@ -130,6 +148,9 @@ def _board_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason
     out: list[Reason] = []
     if (row.get("foreign_processes") or 0) > 0:
         out.append(Reason.FOREIGN_PROCESSES)
+    load = row.get("load_average")
+    if rules.max_load_average is not None and load is not None and load > rules.max_load_average:
+        out.append(Reason.BUSY_HOST)
     throttle = set(row.get("throttle_reasons") or ())
     if throttle & THERMAL:
         out.append(Reason.THERMAL_SLOWDOWN)

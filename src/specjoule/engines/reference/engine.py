@@ -119,6 +119,10 @@ class ReferenceEngine:
 
         if not batch.prompts or batch.max_new_tokens < 1:
             raise EngineBug("a wave needs at least one prompt and one token to generate")
+        if batch.context_tokens is not None:
+            raise EngineInfeasible(
+                Reason.CONTEXT_NOT_SUPPORTED, "the reference engine runs prompts as they are; leave context_tokens out"
+            )
         submit_ns = self.clock.now_ns()
         requests = self._requests(launch, batch)
         drafted_before = dict(launch.drafter.counters())

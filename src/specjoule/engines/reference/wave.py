@@ -62,6 +62,8 @@ class Wave:
         slots = max(r.prompt_tokens + r.limit for r in requests) + self._drafter.draft_tokens
         self._target.reserve(len(requests), slots)
         self._drafter.reserve(len(requests), slots)
+        # Before the first tokens are out: a decode window starts there and must hold no prefill, the drafter's neither.
+        self._drafter.prefill(self._rows)
         self._prefill()
         self._compact()
         if self._rows:

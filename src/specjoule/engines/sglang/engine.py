@@ -143,6 +143,10 @@ class SglangEngine:
         launch = self._running()
         if not batch.prompts or batch.max_new_tokens < 1:
             raise EngineBug("a wave needs at least one prompt and one token to generate")
+        if batch.context_tokens is not None:
+            raise EngineInfeasible(
+                Reason.CONTEXT_NOT_SUPPORTED, "the sglang engine sends prompts as they are; leave context_tokens out"
+            )
         with _Judged(launch, "wave"):
             ids = [self._token_ids(launch, prompt) for prompt in batch.prompts]
             before, mark = launch.api.loads(), launch.log.mark()

@@ -23,6 +23,7 @@ class AutoregressiveDrafter(Drafter):
         self._revision = revision
         self._processed: Ids = np.zeros(0, np.int64)
         self._passes = 0
+        self._prefilled: list[int] = []
 
     @property
     def revision(self) -> str | None:
@@ -34,7 +35,13 @@ class AutoregressiveDrafter(Drafter):
         self._model.reserve(rows, slots)
 
     def begin(self, rows: Sequence[RequestState]) -> None:
+        """Start on the prefilled rows; where requests ended with their first token, the others are taken in again."""
+        if [row.index for row in rows] != self._prefilled:
+            self.prefill(rows)
+
+    def prefill(self, rows: Sequence[RequestState]) -> None:
         """Prefill the prompts; the first token is left to the first proposal."""
+        self._prefilled = [row.index for row in rows]
         prompts = [row.tokens[: row.prompt_tokens] for row in rows]
         for group in self._model.prefill_groups([len(p) for p in prompts]):
             self._model.prefill(prompts[group.start : group.stop], group.start)

@@ -12,8 +12,8 @@ from specjoule.engines.reference.requests import RequestState
 class Drafter(ABC):
     """Proposes k tokens for each running row, and follows what became of them.
 
-    Order of calls in a wave: `reserve`, `begin`, then per round `propose`, `commit` (the rows already hold the new
-    tokens) and, when requests have ended, `move_rows`. Row r is always the r-th of the rows passed.
+    Order of calls in a wave: `reserve`, `prefill`, `begin`, then per round `propose`, `commit` (the rows already hold
+    the new tokens) and, when requests have ended, `move_rows`. Row r is always the r-th of the rows passed.
     """
 
     draft_tokens: int
@@ -26,6 +26,9 @@ class Drafter(ABC):
 
     def reserve(self, rows: int, slots: int) -> None:  # noqa: B027 - a drafter without a cache has nothing to do
         """Make room for `rows` requests of `slots` positions."""
+
+    def prefill(self, rows: Sequence[RequestState]) -> None:  # noqa: B027
+        """Take in the prompts, before the target's prefill: what a draft model pays here is no part of a round."""
 
     @abstractmethod
     def begin(self, rows: Sequence[RequestState]) -> None:
