@@ -33,5 +33,7 @@ grep -vE "$alone" "$lock" > "$work/lock.txt"
 pip torch==2.13.0
 pip -r "$work/lock.txt"
 pip --no-deps -r "$work/alone.txt"
+# A CUDA build of torch brings the triton it was made for; a CPU build brings none, and SGLang imports it all the same.
+"$folder/bin/python" -c 'import triton' 2>/dev/null || pip triton==3.9.0
 cp "$lock" "$stamp"
 "$folder/bin/python" -c 'from importlib.metadata import version; print("sglang", version("sglang"), "in", "'"$folder"'")'
