@@ -41,7 +41,7 @@ class Source:
     """Where a converted model came from, as SOURCE.json holds it."""
 
     name: str = "SmolLM2-135M-Instruct"
-    source: str = f"https://pypi.org/project/{PACKAGE}/"
+    source: str = f"Python package {PACKAGE}"
     package: str = PACKAGE
     version: str = VERSION
     file: str = GGUF_MEMBER
