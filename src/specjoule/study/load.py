@@ -16,6 +16,9 @@ from specjoule.study.model import VIRTUAL_ENGINES, Study, StudyFile
 
 T = TypeVar("T", bound=Entry)
 
+MOST_NAMES = 12
+"""Names that one error sentence lists."""
+
 CATALOGUES: dict[str, type[Entry]] = {"models": Model, "drafters": Drafter, "gpus": Gpu, "corpora": Corpus}
 
 
@@ -64,7 +67,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"valid: {', '.join(names)}" if names else "none is defined"
+    if not names:
+        return "none is defined"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"valid: {', '.join(names[:MOST_NAMES])}{more}"
 
 
 def _root_of(path: Path) -> Path:
