@@ -15,12 +15,14 @@ import pytest
 
 from specjoule.blocks.block import plan_segment, with_partners
 from specjoule.blocks.devices import Devices, open_devices
-from specjoule.blocks.journal import CELL, LAUNCH, REMEASURE, Journal
+from specjoule.blocks.journal import CELL, ERROR, LAUNCH, REMEASURE, Journal
 from specjoule.blocks.record import block_record
 from specjoule.blocks.runner import BlockFailed, Folders, measure_block
 from specjoule.blocks.store import BlockStore
 from specjoule.engines import scripted
 from specjoule.engines.base import Batch, WaveResult
+from specjoule.errors import MeterError
+from specjoule.meters.base import Trace
 from specjoule.workflow import Project, open_project
 from tests.conftest import SCRIPTED, write_study
 
@@ -184,6 +186,29 @@ def test_a_transient_fault_is_tried_once_more_then_fails_its_cell_alone(project_
     assert len(starts) == 2
     mended = edited(project_folder, lambda s: s["engine"].update(settings={"fail": {"ngram-4/c4": "none"}}))
     assert mended.project.blocks[0].cells[0].hash != bench.project.blocks[0].cells[0].hash
+
+
+def test_a_meter_that_died_is_started_again_and_its_cell_measured_anew(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = scripted.ScriptedMeter.trace
+    calls = 0
+
+    def dying(meter: scripted.ScriptedMeter, start_ns: int, end_ns: int) -> Trace:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise MeterError("The energy sampler ended within a window (no message).")
+        return traces(meter, start_ns, end_ns)
+
+    monkeypatch.setattr(scripted.ScriptedMeter, "trace", dying)
+    bench = Bench(project)
+    events = bench.measure()
+    assert {e["status"] for e in events} == {"ok"}
+    assert {e["validity"] for e in events} == {"valid"}
+    assert Counter(e["path"] for e in events if e["role"] == "cell").most_common(1)[0][1] == 1
+    errors = [e for e in bench.journal().events() if e["event"] == ERROR]
+    assert [e["message"] for e in errors] == ["The energy sampler ended within a window (no message)."]
 
 
 def test_a_bug_fails_the_job_and_loses_no_other_cell(project_folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from specjoule.meters import sources
 from specjoule.meters.energy import window_energy
 from specjoule.meters.factory import MeterSettings, open_meter
 from specjoule.meters.sampled import SampledMeter
+from specjoule.meters.sampler import DIRECTORY_PREFIX
 from specjoule.meters.sources import estimate, rapl
 from specjoule.reasons import Reason
 
@@ -205,6 +208,22 @@ def test_no_sampler_survives_its_parent(how: signal.Signals) -> None:
     assert not Path(directory).exists()
 
 
+def test_a_sampler_whose_parent_died_while_it_started_ends_too(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    directory = tmp_path / f"{DIRECTORY_PREFIX}orphan"
+    directory.mkdir()
+    spec = json.dumps(asdict(sources.SourceSpec("estimate", 20_000_000)))
+    command = [sys.executable, "-m", "specjoule.meters.sampler", str(directory / "meter.log"), spec, str(gone.pid)]
+    sampler = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert sampler.wait(timeout=30) == 0
+    finally:
+        sampler.kill()
+        sampler.communicate()
+    assert not directory.exists()
+
+
 def test_an_interrupt_leaves_the_sampler_to_its_parent() -> None:
     meter = open_meter(MeterSettings(name="estimate"))
     meter.start()
@@ -228,5 +247,8 @@ def test_a_sampler_that_died_is_an_error_with_words() -> None:
         time.sleep(0.2)
         with pytest.raises(MeterError, match="ended by itself"):
             meter.attach(1)
+        now_ns = meter.clock.now_ns()
+        with pytest.raises(MeterError, match="ended within a window"):
+            meter.trace(now_ns - 100_000_000, now_ns)
     finally:
         meter.stop()

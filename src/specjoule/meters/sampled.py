@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import shutil
 import subprocess
@@ -64,7 +65,8 @@ class SampledMeter:
             return self._info
         self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         log_path = self._directory / "meter.log"
-        command = [sys.executable, "-m", "specjoule.meters.sampler", str(log_path), json.dumps(asdict(self.spec))]
+        command = [sys.executable, "-m", "specjoule.meters.sampler"]
+        command += [str(log_path), json.dumps(asdict(self.spec)), str(os.getpid())]
         with (self._directory / "errors.txt").open("wb") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
@@ -116,7 +118,10 @@ class SampledMeter:
             raise MeterError(f"The energy sampler ended by itself ({self._stderr() or 'no message'}).") from None
 
     def trace(self, start_ns: int, end_ns: int) -> Trace:
-        """Return what was recorded, waiting for `OUTSIDE_REFRESHES` refreshes after `end_ns` while they may come."""
+        """Return what was recorded, waiting for `OUTSIDE_REFRESHES` refreshes after `end_ns` while they may come.
+
+        Raises MeterError where the sampler ended before it had recorded the window and its surroundings.
+        """
         # The counter shows the window's end only a lag later.
         reach_ns = self.calibration.lag_ns + self.calibration.lag_uncertainty_ns
         if not self.calibration.calibrated:
@@ -146,8 +151,9 @@ class SampledMeter:
                 return content
             refresh_ns = self.calibration.refresh_ns or _typical_ns(board) or 0
             patience_ns = min(max(2_000_000_000, 10 * refresh_ns), _MAX_WAIT_NS)
-            dead = self._process is None or self._process.poll() is not None
-            if dead or now_ns > end_ns + patience_ns:
+            if self._process is None or self._process.poll() is not None:
+                raise MeterError(f"The energy sampler ended within a window ({self._stderr() or 'no message'}).")
+            if now_ns > end_ns + patience_ns:
                 return content
             time.sleep(max(min(refresh_ns * 1e-9, 0.1), 0.01))
 

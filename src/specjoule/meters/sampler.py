@@ -197,10 +197,10 @@ def channels_of(source: Source) -> list[str]:
 class Leash:
     """Standard input as the way to be told, and to notice that nobody is left to tell."""
 
-    def __init__(self, source: Source, clock: Clock) -> None:
+    def __init__(self, source: Source, clock: Clock, parent_pid: int) -> None:
         self._source = source
         self._clock = clock
-        self._parent = os.getppid()
+        self._parent = parent_pid
         self._fd = sys.stdin.fileno()
         self._buffer = b""
         self.told = False
@@ -251,7 +251,8 @@ def _remove_log(path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sampler until its parent lets go."""
-    log_path, spec_text = arguments or sys.argv[1:]
+    # The parent names itself: one that died while we started would otherwise leave us faithful to its heir.
+    log_path, spec_text, parent_pid = arguments or sys.argv[1:]
     # An interrupt is for the parent to handle: it stops us when it has read what it needs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -270,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gauges = threading.Thread(target=sampling.run_gauges, daemon=True)
     gauges.start()
     print(json.dumps({"board": asdict(info)}), flush=True)
-    leash = Leash(source, clock)
+    leash = Leash(source, clock, int(parent_pid))
     try:
         sampling.run(leash.wait)
     finally:
