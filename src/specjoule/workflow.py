@@ -16,7 +16,7 @@ from typing import Any
 from specjoule.blocks.block import Block, make_blocks
 from specjoule.blocks.split import split_long
 from specjoule.cells.cell import Cell
-from specjoule.cells.expand import expand, load_pools
+from specjoule.cells.expand import Pool, expand, load_pools
 from specjoule.cluster.site import SiteFile, load_site, site_path
 from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import canonical_digest
@@ -37,7 +37,12 @@ class Project:
     @cached_property
     def cells(self) -> list[Cell]:
         """Every cell of the study."""
-        return expand(self.study, load_pools(self.study))
+        return expand(self.study, self.pools)
+
+    @cached_property
+    def pools(self) -> dict[str, Pool]:
+        """Every corpus of the study: digest and number of prompts."""
+        return load_pools(self.study)
 
     @cached_property
     def blocks(self) -> list[Block]:

@@ -25,7 +25,7 @@ def test_before_anything_is_measured(study_folder: Path) -> None:
     assert plan.left_h == plan.whole_h > 0
     assert [(h.gpu, h.model, h.blocks) for h in plan.gpu_hours] == [("cpu", "smollm2-135m-instruct", 2)]
     assert plan.disk_bytes > 12 * 2 * 40_000
-    assert plan.expected_infeasible is None  # the catalogue gives the host processor no memory
+    assert plan.expected_infeasible == {} and plan.expected_partial is None  # no memory is known of this processor
     assert json.loads(json.dumps(plan.to_dict()))["to_measure"] == 12
 
 
@@ -113,3 +113,9 @@ def test_expected_infeasible_cells_of_a_large_model(study_folder: Path) -> None:
     assert models.exists()
     plan = study_plan(small_project(grid={**GRID, "gpus": ["tiny"], "capture": [False]}))
     assert plan.expected_infeasible is not None and plan.expected_infeasible.get("oom_load") == 12
+
+
+def test_a_batch_larger_than_the_corpus_is_forecast(study_folder: Path) -> None:
+    plan = study_plan(small_project(grid={**GRID, "concurrency": [1, 97]}))
+    assert plan.expected_infeasible == {"not_enough_prompts": plan.cells // 2}
+    assert plan.expected_partial is None  # nothing is known of this processor's memory

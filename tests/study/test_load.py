@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ REFUSED = [
     (changed(engine={"name": "reference"}, meter={"name": "nvml"}), r"'nvml' counts a GPU, but 'cpu' is the processor"),
     (changed(engine={"name": "reference"}, meter={"name": "simulated"}), r"'simulated' goes with a simulated engine"),
     (changed(meter={"name": "rapl"}), r"engine 'scripted' brings its own meter"),
-    (changed(engine={"name": "vllm"}), r"engine\.name: 'vllm' is not built yet"),
+    (changed(engine={"name": "vllm"}), r"engine\.name: 'vllm' is not allowed; valid: .*sglang"),
+    (
+        changed(engine={"name": "sglang"}, meter={"name": "estimate"}, grids__base__gpus=["H100"]),
+        r"but 'H100' computes",
+    ),
+    (changed(analysis__mixes={"x": {"cod": 1}}), r"analysis\.mixes\.x: no corpus 'cod' .* did you mean 'code'"),
     (changed(**REAL, protocol__ngram_state="warm"), r"ngram_state: the reference engine keeps no state"),
     (changed(**REAL, grids__base__context_tokens=[1024]), r"context_tokens: the reference engine runs prompts as"),
     (changed(grids__base__context_tokens=[5, 5]), r"'context_tokens' lists 5 twice"),
@@ -66,6 +72,33 @@ def test_a_wrong_study_is_refused_with_file_key_and_remedy(
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_study(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("engine", "entry", "message"),
+    [
+        ("reference", {"scheme": "eagle3"}, "the reference engine does not run scheme eagle3; it runs plain, "),
+        ("reference", {"scheme": "ngram", "settings": {"min_ngram": 3, "max_ngram": 1}}, "min_ngram <= max_ngram"),
+        ("reference", {"scheme": "ngram", "settings": {"max_ngram": "two"}}, "min_ngram <= max_ngram, not 1 and 'two'"),
+        ("reference", {"scheme": "ngram", "settings": {"max_gram": 3}}, "does not know 'max_gram'; it knows min_ngram"),
+        ("reference", {"scheme": "layer-skip"}, "needs `kept_layers`"),
+        ("reference", {"scheme": "layer-skip", "settings": {"kept_layers": 31}}, "is 31, but the model has 30 layers"),
+        ("reference", {"scheme": "layer-skip", "settings": {"kept_layers": [0, "x"]}}, "must be rising indices"),
+        ("sglang", {"scheme": "layer-skip"}, "SGLang has no scheme 'layer-skip'"),
+        ("sglang", {"scheme": "ngram", "settings": {"max_gram": 3}}, "has no setting 'max_gram'"),
+    ],
+)
+def test_a_drafter_that_the_engine_cannot_run_is_refused_before_any_job(
+    project_folder: Path, engine: str, entry: dict[str, Any], message: str
+) -> None:
+    catalogue = project_folder / "config" / "drafters.yaml"
+    entries = yaml.safe_load(catalogue.read_text(encoding="utf-8"))
+    entries["drafters"]["odd"] = {"draft_tokens": 3, "verify_width": 4, **entry}
+    catalogue.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    study = changed(engine={"name": engine}, meter={"name": "auto"}, grids__base__drafters=["plain", "odd"])
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+        load_study(write_study(project_folder, study))
+    assert "grids.base.drafters: drafter " in str(caught.value)
 
 
 def test_a_missing_key_is_named(project_folder: Path) -> None:

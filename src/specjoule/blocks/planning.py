@@ -13,6 +13,7 @@ from specjoule.blocks.relatives import relatives
 from specjoule.blocks.store_index import stored_hashes
 from specjoule.blocks.todo import STALE, todo
 from specjoule.cells.cell import Cell
+from specjoule.reasons import Reason
 from specjoule.study.model import Study
 from specjoule.workflow import Project
 
@@ -79,10 +80,11 @@ class StudyPlan:
     """Forecast size of raw files, store and journals of the whole study."""
     files: int
     """Forecast number of files of the whole study, not compacted."""
-    expected_infeasible: dict[str, int] | None
-    """By reason, cells that the memory model does not expect to run; None without one."""
+    expected_infeasible: dict[str, int]
+    """By reason, cells that are not expected to run: fewer prompts than a batch needs, or, where the board's memory is
+    known, no memory for them."""
     expected_partial: int | None
-    """Cells expected to run fewer requests at once than asked."""
+    """Cells expected to run fewer requests at once than asked; None where the board's memory is not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
@@ -110,7 +112,8 @@ def plan_of(
         why.update(block.why)
     hours = _gpu_hours(study, blocks, rate)
     unfinished = sum(len(b.todo) for b in blocks)
-    infeasible, partial = _expected(project.cells, capacities)
+    sizes = {name: pool.size for name, pool in project.pools.items()}
+    infeasible, partial = _expected(project.cells, capacities, sizes)
     return StudyPlan(
         study=project.name,
         cells=len(project.cells),
@@ -209,16 +212,18 @@ def _capacities(study: Study, cells: Sequence[Cell]) -> dict[str, tuple[int, str
 
 
 def _expected(
-    cells: Sequence[Cell], capacities: Mapping[str, tuple[int, str | None]] | None
-) -> tuple[dict[str, int] | None, int | None]:
-    if capacities is None:
-        return None, None
+    cells: Sequence[Cell],
+    capacities: Mapping[str, tuple[int, str | None]] | None,
+    pool_sizes: Mapping[str, int],
+) -> tuple[dict[str, int], int | None]:
     infeasible: Counter[str] = Counter()
     partial = 0
     for cell in cells:
-        fits, reason = capacities[cell.path]
-        if reason is not None and fits < cell.concurrency:
+        fits, reason = capacities[cell.path] if capacities is not None else (cell.concurrency, None)
+        if pool_sizes[cell.corpus] < cell.concurrency:
+            infeasible[str(Reason.NOT_ENOUGH_PROMPTS)] += 1
+        elif reason is not None and fits < cell.concurrency:
             infeasible[reason] += 1
         elif fits < cell.concurrency:
             partial += 1
-    return dict(infeasible), partial
+    return dict(infeasible), None if capacities is None else partial

@@ -514,6 +514,7 @@ def _context(segment: _Segment, launch: Launch, running: RunningLaunch | None, c
         "drafter_revision": capacity.drafter_revision if capacity else (checkpoint.revision if checkpoint else None),
         "wall_offset_ns": host.wall_offset_ns,
         "meter": meter.name,
+        "assumed_w_per_core": board.assumed_w_per_core,
         "meter_lag_ms": meter.calibration.lag_ns / 1e6 if meter.calibration.calibrated else None,
         "idle_power_w": running.idle_power_w if running else None,
         "gpu_uuid": board.uuid,

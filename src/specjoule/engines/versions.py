@@ -9,7 +9,6 @@ from specjoule.version import __version__
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "reference": ("torch", "transformers"),
-    "transformers": ("torch", "transformers"),
 }
 """Libraries whose release can change an engine's numbers, for engines that run in this environment."""
 

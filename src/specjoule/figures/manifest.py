@@ -34,6 +34,7 @@ def write_manifest(
     rule and files. No time stamp and no path of this machine: the same data give the same bytes.
     """
     meters = known_meters(cells["meter"].unique())
+    watts = sorted({float(w) for w in cells.get("assumed_w_per_core", pd.Series(dtype="float64")).dropna()})
     used = sorted({*pairs.get("hash_spec", pd.Series(dtype="str")), *pairs.get("hash_plain", pd.Series(dtype="str"))})
     columns = [c for c in ("cell_hash", "drafter", "model", "gpu", "concurrency", "corpus", "seed", "reason",
                            "reason_detail") if c in excluded.columns]  # fmt: skip
@@ -42,7 +43,8 @@ def write_manifest(
         "code": {"version": __version__, "commit": commit or code_commit(), "protocol_version": PROTOCOL_VERSION},
         "measured_with": sorted({str(c) for c in cells.get("git_commit", pd.Series(dtype="str")).dropna().unique()}),
         "meters": list(meters),
-        "energy": provenance_words(meters),
+        "energy": provenance_words(meters, watts),
+        "assumed_w_per_core": watts,
         "cells": {"attempts": len(cells), "pairs": len(pairs), "excluded": len(excluded)},
         "excluded_by_reason": count_reasons(excluded),
         "excluded_cells": json.loads(excluded[columns].to_json(orient="records")),

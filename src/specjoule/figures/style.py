@@ -90,12 +90,13 @@ def house_style() -> AbstractContextManager[None]:
     return mpl.rc_context(settings)
 
 
-def mark_provenance(fig: Figure, meters: Iterable[object]) -> None:
+def mark_provenance(fig: Figure, meters: Iterable[object], assumed_w_per_core: Iterable[float] = ()) -> None:
     """Print where the joules came from: across the figure where they were not measured, and below it always."""
     names = known_meters(meters)
     strip = 0.13 / fig.get_size_inches()[1]
     fig.set_layout_engine("constrained", rect=(0, strip, 1, 1 - strip))
-    fig.text(0.995, 0.15 * strip, f"Energy: {provenance_words(names)}.", fontsize=5.8, color="#555555", ha="right")
+    said = f"Energy: {provenance_words(names, assumed_w_per_core)}."
+    fig.text(0.995, 0.15 * strip, said, fontsize=5.8, color="#555555", ha="right")
     if names and not all_measured(names):
         words = " / ".join(PROVENANCE.get(m, m) for m in names if not all_measured([m]))
         width, height = fig.get_size_inches()

@@ -96,6 +96,8 @@ class BoardInfo:
     numa_node: int | None = None
     scope: str = "board"
     """What the counter covers: board, module, package, process."""
+    assumed_w_per_core: float | None = None
+    """Estimate only: power of one busy core that its joules are in proportion to."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +59,7 @@ def study_from_mapping(
                 used[kind][name] = entries[kind][name]
     study = Study(file=file, root=str(root), **used)
     _refuse_impossible(study, path)
+    _refuse_mixes(file, entries["corpora"], path)
     return study
 
 
@@ -223,6 +225,7 @@ def _refuse_impossible(study: Study, path: Path) -> None:
         if not drafter.is_plain and not drafter.draft_tokens:
             raise ConfigurationError(f"{path}: drafter '{name}' proposes nothing; set draft_tokens to at least 1")
     _refuse_same_drafters(study, path)
+    _refuse_drafters(study, path)
     _refuse_devices(study, path)
     for grid_name, grid in study.file.grids.items():
         for drafter_name in grid.drafters:
@@ -242,16 +245,11 @@ def _refuse_impossible(study: Study, path: Path) -> None:
                 raise ConfigurationError(
                     f"{path}: grids.{grid_name}.locked_mhz: clocks of '{gpu_name}' cannot be locked"
                 )
-    for mix, weights in study.file.analysis.mixes.items():
-        if not weights or any(w < 0 for w in weights.values()) or sum(weights.values()) <= 0:
-            raise ConfigurationError(f"{path}: analysis.mixes.{mix}: weights must be non-negative and not all zero")
 
 
 def _refuse_devices(study: Study, path: Path) -> None:
     """Refuse an engine, board and meter that do not belong together: joules of a device that does not compute."""
     engine, meter = study.file.engine, study.file.meter.name
-    if engine.name in ("vllm", "transformers"):
-        raise ConfigurationError(f"{path}: engine.name: '{engine.name}' is not built yet; choose sglang or reference")
     if engine.name in VIRTUAL_ENGINES:
         if meter not in ("auto", "simulated"):
             raise ConfigurationError(
@@ -264,7 +262,7 @@ def _refuse_devices(study: Study, path: Path) -> None:
             f"{path}: meter.name: 'simulated' goes with a simulated engine only; choose auto, nvml, rapl or estimate"
         )
     for name, gpu in study.gpus.items():
-        if gpu.device == "cuda" and meter in ("rapl", "estimate") and engine.name != "sglang":
+        if gpu.device == "cuda" and meter in ("rapl", "estimate"):
             raise ConfigurationError(
                 f"{path}: meter.name: '{meter}' counts the processor, but '{name}' computes on a GPU; "
                 "choose auto or nvml"
@@ -300,6 +298,37 @@ def _refuse_reference(study: Study, path: Path) -> None:
             raise ConfigurationError(
                 f"{path}: grids.{grid_name}.context_tokens: the reference engine runs prompts as they are; leave it out"
             )
+
+
+def _refuse_drafters(study: Study, path: Path) -> None:
+    """Refuse a drafter that the engine would refuse inside a job."""
+    from specjoule.engines.reference.drafters.entries import check_entry as check_for_reference
+    from specjoule.engines.sglang.speculation import check_entry as check_for_sglang
+
+    for grid_name, grid in study.file.grids.items():
+        for model_name, drafter_name in product(grid.models, grid.drafters):
+            model, drafter = study.models[model_name], study.drafters[drafter_name]
+            if not drafter.applies_to(model_name):
+                continue
+            try:
+                if study.file.engine.name == "reference":
+                    check_for_reference(drafter, model.architecture.layers)
+                elif study.file.engine.name == "sglang":
+                    check_for_sglang(drafter)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{path}: grids.{grid_name}.drafters: {error}") from error
+
+
+def _refuse_mixes(file: StudyFile, corpora: Mapping[str, Entry], path: Path) -> None:
+    """Refuse a workload mix that nothing could ever answer; one of a corpus this study leaves out is no error."""
+    for mix, weights in file.analysis.mixes.items():
+        if not weights or any(w < 0 for w in weights.values()) or sum(weights.values()) <= 0:
+            raise ConfigurationError(f"{path}: analysis.mixes.{mix}: weights must be non-negative and not all zero")
+        for corpus in weights:
+            if corpus not in corpora:
+                raise ConfigurationError(
+                    f"{path}: analysis.mixes.{mix}: no corpus '{corpus}' in the catalogue; {nearest(corpus, corpora)}"
+                )
 
 
 def _refuse_same_drafters(study: Study, path: Path) -> None:

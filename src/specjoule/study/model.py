@@ -13,7 +13,7 @@ VIRTUAL_ENGINES: frozenset[str] = frozenset({"simulated", "scripted"})
 
 Positive = Annotated[int, Field(ge=1)]
 PLAIN = "plain"
-EngineName = Literal["reference", "sglang", "vllm", "transformers", "simulated", "scripted"]
+EngineName = Literal["reference", "sglang", "simulated", "scripted"]
 
 
 class EngineConfig(Entry):

@@ -16,6 +16,7 @@ from specjoule.pairs.pairing import Pairs, make_pairs
 from specjoule.pairs.summary import summarise
 from specjoule.study.catalogue import Drafter, Gpu, Model
 from specjoule.study.model import AnalysisConfig
+from specjoule.tables.provenance import provenance_words
 
 if TYPE_CHECKING:
     from specjoule.tables.nested import Nested
@@ -113,3 +114,15 @@ class Context:
     def meters(self) -> list[str]:
         """Meters that occur."""
         return [str(m) for m in self.rows["meter"].dropna().unique()]
+
+    @property
+    def assumed_w_per_core(self) -> list[float]:
+        """Power of a busy core that estimated joules rest on, W; empty where nothing was estimated."""
+        if "assumed_w_per_core" not in self.rows:
+            return []
+        return [float(w) for w in self.rows["assumed_w_per_core"].dropna().unique()]
+
+    @property
+    def provenance(self) -> str:
+        """Where the joules came from, in words."""
+        return provenance_words(self.meters, self.assumed_w_per_core)

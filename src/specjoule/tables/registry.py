@@ -16,7 +16,6 @@ import pandas as pd
 from specjoule.errors import ConfigurationError
 from specjoule.tables.context import Context
 from specjoule.tables.items import ITEMS, Item
-from specjoule.tables.provenance import provenance_words
 from specjoule.tables.render import write_table, write_text
 
 __all__ = ["ITEMS", "build", "build_all", "check_names"]
@@ -82,7 +81,7 @@ def _write_table(item: Item, frame: pd.DataFrame, context: Context, output_dir: 
     shown: Any = _resolve(item.shown) if item.shown else None
     return write_table(
         frame, output_dir, item.name, caption=f"{item.question} {item.rule} Study: {context.study}.",
-        provenance=provenance_words(context.meters), excluded=context.excluded, columns=shown,
+        provenance=context.provenance, excluded=context.excluded, columns=shown,
     )  # fmt: skip
 
 
@@ -95,7 +94,7 @@ def _write_figure(item: Item, frame: pd.DataFrame, context: Context, output_dir:
             fig = empty_figure("No cell of this data answers this question:\n" + item.question)
         else:
             fig = _resolve(item.draw)(frame)
-        mark_provenance(fig, context.meters)
+        mark_provenance(fig, context.meters, context.assumed_w_per_core)
         paths = save_figure(fig, output_dir, item.name)
-    data = frame.assign(provenance=provenance_words(context.meters)).to_csv(index=False, lineterminator="\n")
+    data = frame.assign(provenance=context.provenance).to_csv(index=False, lineterminator="\n")
     return [*paths, write_text(output_dir / f"{item.name}.csv", data)]

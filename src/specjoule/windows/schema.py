@@ -148,6 +148,7 @@ def _columns() -> tuple[Column, ...]:
         ("energy_uncertainty_j", _F, "J", "remaining uncertainty of energy_j (95 %)"),
         ("energy_naive_j", _F, "J", "difference of the last refreshes before the two ends"),
         ("meter", _S, "-", "nvml, rapl (measured), estimate or simulated (not measured)", False),
+        ("assumed_w_per_core", _F, "W", "estimate only: assumed power of one busy core, which its joules scale with"),
         ("meter_refresh_ms", _F, "ms", "median time between refreshes of the counter"),
         ("meter_lag_ms", _F, "ms", "lag of the counter, corrected; null: not calibrated"),
         ("power_mean_w", _F, "W", "energy_j over the window's duration"),

@@ -256,7 +256,7 @@ def test_impossible_layers(engine: ReferenceEngine, tiny: Path, kept: Any) -> No
 
 
 def test_a_count_of_layers() -> None:
-    from specjoule.engines.reference.drafters.layer_skip import choose_layers
+    from specjoule.engines.reference.drafters.entries import choose_layers
 
     assert sorted(set(range(30)) - set(choose_layers(26, 30, "d"))) == [4, 5, 25, 26]
     for layers in range(1, 40):

@@ -46,20 +46,25 @@ class _Asked:
         return self.drafter.settings.get(key, default)
 
 
-def speculation(model: Model, target: Located, drafter: Drafter, checkpoints: str | None) -> Speculation:
-    """Return the speculation of a launch. Raises ConfigurationError for a drafter SGLang has no way to run."""
+def check_entry(drafter: Drafter) -> None:
+    """Refuse a scheme or setting that SGLang does not know. Raises ConfigurationError."""
     if drafter.scheme not in SCHEMES:
         raise ConfigurationError(f"drafter '{drafter.name}': SGLang has no scheme '{drafter.scheme}'")
-    scheme, known = SCHEMES[drafter.scheme]
+    known = SCHEMES[drafter.scheme][1]
     unknown = sorted(set(drafter.settings) - known - REFERENCE_ONLY)
     if unknown:
         raise ConfigurationError(
             f"drafter '{drafter.name}': SGLang's {drafter.scheme} has no setting '{unknown[0]}'"
             f" (known: {', '.join(sorted(known)) or 'none'})"
         )
+
+
+def speculation(model: Model, target: Located, drafter: Drafter, checkpoints: str | None) -> Speculation:
+    """Return the speculation of a launch. Raises ConfigurationError for a drafter SGLang has no way to run."""
+    check_entry(drafter)
     own = drafter.checkpoints.get(model.name)
     draft = locate(own, checkpoints, f"drafter '{drafter.name}' for '{model.name}'") if own is not None else None
-    return scheme(_Asked(model, target, drafter, draft))
+    return SCHEMES[drafter.scheme][0](_Asked(model, target, drafter, draft))
 
 
 def _plain(_: _Asked) -> Speculation:

@@ -123,7 +123,7 @@ class EstimateSource:
 
     def open(self) -> BoardInfo:
         """Return what the estimate is about; nothing needs opening."""
-        return BoardInfo(uuid=None, name=cpu_model(), scope="process")
+        return BoardInfo(uuid=None, name=cpu_model(), scope="process", assumed_w_per_core=self._counter.watts_per_core)
 
     def attach(self, pid: int | None) -> None:
         """Count the process tree of `pid` from now on."""

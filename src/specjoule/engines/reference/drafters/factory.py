@@ -8,7 +8,8 @@ from typing import Any
 from specjoule.engines.base import EngineInfeasible, LaunchSpec
 from specjoule.engines.reference.drafters.autoregressive import AutoregressiveDrafter
 from specjoule.engines.reference.drafters.base import Drafter
-from specjoule.engines.reference.drafters.layer_skip import choose_layers, skip_layers
+from specjoule.engines.reference.drafters.entries import SETTINGS, check_entry, kept_layers, ngram_lengths
+from specjoule.engines.reference.drafters.layer_skip import skip_layers
 from specjoule.engines.reference.drafters.ngram import NgramDrafter
 from specjoule.engines.reference.drafters.plain import PlainDrafter
 from specjoule.engines.reference.loading import Loaded, load, locate
@@ -41,6 +42,12 @@ def make_drafter(spec: LaunchSpec, around: Surroundings) -> tuple[Drafter, dict[
         )
     if entry.is_plain != (entry.draft_tokens == 0):
         raise ConfigurationError(f"{where}: scheme {entry.scheme} cannot propose {entry.draft_tokens} tokens")
+    if entry.scheme not in SETTINGS:
+        raise EngineInfeasible(
+            Reason.DRAFTER_REFUSED,
+            f"{where}: the reference engine does not run scheme {entry.scheme}; it runs {', '.join(SETTINGS)}",
+        )
+    check_entry(entry, around.target.layers)
     makers = {
         "plain": _plain,
         "plain-matched": _plain,
@@ -48,13 +55,7 @@ def make_drafter(spec: LaunchSpec, around: Surroundings) -> tuple[Drafter, dict[
         "layer-skip": _layer_skip,
         "draft-model": _draft_model,
     }
-    maker = makers.get(entry.scheme)
-    if maker is None:
-        raise EngineInfeasible(
-            Reason.DRAFTER_REFUSED,
-            f"{where}: the reference engine does not run scheme {entry.scheme}; it runs {', '.join(makers)}",
-        )
-    return maker(spec, around, where)
+    return makers[entry.scheme](spec, around, where)
 
 
 def _plain(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Drafter, dict[str, Any]]:
@@ -62,27 +63,19 @@ def _plain(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Drafter,
 
 
 def _ngram(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Drafter, dict[str, Any]]:
-    _refuse_unknown(spec, where, ("min_ngram", "max_ngram"))
     if spec.ngram_state != "cold":
         raise EngineInfeasible(
             Reason.DRAFTER_REFUSED,
             f"{where}: the reference engine matches n-grams inside each request only, so its state is always cold; "
             f"ngram_state {spec.ngram_state} needs another engine",
         )
-    low = spec.drafter.settings.get("min_ngram", 1)
-    high = spec.drafter.settings.get("max_ngram", 3)
-    if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-        raise ConfigurationError(f"{where}: needs 1 <= min_ngram <= max_ngram, not {low!r} and {high!r}")
+    low, high = ngram_lengths(spec.drafter)
     return NgramDrafter(spec.drafter.draft_tokens, low, high), {"min_ngram": low, "max_ngram": high}
 
 
 def _layer_skip(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Drafter, dict[str, Any]]:
-    _refuse_unknown(spec, where, ("kept_layers",))
     target = around.target
-    kept = spec.drafter.settings.get("kept_layers")
-    if kept is None:
-        raise ConfigurationError(f"{where}: needs `kept_layers` (a count or a list of the {target.layers} layers)")
-    chosen = choose_layers(kept, target.layers, where)
+    chosen = kept_layers(spec.drafter, target.layers)
     thin = RaggedModel(
         skip_layers(target.model, chosen, where), target.layers, target.context, around.settings.prefill_tokens
     )
@@ -90,7 +83,6 @@ def _layer_skip(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Dra
 
 
 def _draft_model(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Drafter, dict[str, Any]]:
-    _refuse_unknown(spec, where, ())
     checkpoint = spec.drafter.checkpoints.get(spec.model.name)
     if checkpoint is None:
         raise EngineInfeasible(Reason.DRAFTER_REFUSED, f"{where}: has no draft checkpoint for {spec.model.name}")
@@ -104,11 +96,3 @@ def _draft_model(spec: LaunchSpec, around: Surroundings, where: str) -> tuple[Dr
     model = RaggedModel(loaded.model, loaded.layers, loaded.context, around.settings.prefill_tokens)
     drafter = AutoregressiveDrafter(spec.drafter.draft_tokens, model, loaded.revision)
     return drafter, {"drafter_path": place.path, "drafter_layers": loaded.layers}
-
-
-def _refuse_unknown(spec: LaunchSpec, where: str, known: tuple[str, ...]) -> None:
-    if unknown := sorted(set(spec.drafter.settings) - set(known)):
-        raise ConfigurationError(
-            f"{where}: the reference engine's {spec.drafter.scheme} does not know {', '.join(map(repr, unknown))}; "
-            f"it knows {', '.join(known) or 'no setting'}"
-        )
