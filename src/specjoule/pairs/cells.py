@@ -99,7 +99,7 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Give columns that pandas holds as objects (all null, mixed) the type of the schema, so that joins agree."""
     import pyarrow as pa
 
-    for name in frame.select_dtypes("object").columns:
+    for name in frame.select_dtypes(include=["object", "str"]).columns:
         column = BY_NAME.get(str(name))
         if column is None:
             continue

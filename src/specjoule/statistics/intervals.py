@@ -60,7 +60,7 @@ def with_intervals(pairs: pd.DataFrame, *, level: float = 0.95, keys: tuple[str,
     table["log_se"] = np.sqrt(variance / n)
     table["df"] = df
     table["var_prompts"], table["var_launch"] = expected.prompt_part, expected.launch_part
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # no scatter at all: p is 0
         reach = stats.t.ppf(0.5 + level / 2, np.maximum(df, 1e-9)) * table["log_se"].to_numpy()
         alone = stats.t.ppf(0.5 + level / 2, np.maximum(n - 1, 1e-9)) * np.sqrt(own / n)
         statistic = np.abs(mean) / table["log_se"].to_numpy()
