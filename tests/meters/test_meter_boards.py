@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from fake_nvml import FakeDriver
+from tests.conftest import REPO
 
 from specjoule.errors import MeterError
 from specjoule.meters.base import Samples
@@ -116,6 +117,26 @@ def lock(fake: FakeDriver, what: str = "leave", *hooks: str) -> dict[str, object
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
+def test_a_sites_own_tool_locks_the_clock_of_a_block(driver: Make, tmp_path: Path) -> None:
+    fake = driver({"clock_error": 4})
+    done = tmp_path / "done.txt"
+    code = f"""
+from pathlib import Path
+from specjoule.blocks.devices import open_devices
+from specjoule.study.load import load_study
+study = load_study(Path({str(REPO / "config/paper.yaml")!r}))
+say = ("bash", "-c", 'echo "$0 $SPECJOULE_BOARD $SPECJOULE_MHZ" >> {done}')
+devices = open_devices(study, study.gpus["H100"], "b", 1, {fake.uuid()!r}, ((*say, "lock"), (*say, "unlock")))
+with devices.locked_clock({fake.uuid()!r}, 1410):
+    pass
+with devices.locked_clock({fake.uuid()!r}, None):
+    pass
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert done.read_text(encoding="utf-8") == f"lock {fake.uuid()} 1410\nunlock {fake.uuid()} \n"
+    assert fake[0].sets == 0
+
+
 @pytest.mark.parametrize("what", ["leave", "raise"])
 def test_clocks_are_locked_read_back_and_restored(driver: Make, what: str) -> None:
     fake = driver()
@@ -133,7 +154,7 @@ def test_no_permission_to_lock_is_a_reason_with_a_remedy(driver: Make) -> None:
     fake = driver({"clock_error": 4})
     outcome = lock(fake)
     assert outcome["reason"] == "no_permission"
-    assert "clock_hooks" in str(outcome["message"])
+    assert "clocks.lock" in str(outcome["message"])
     assert not list((Path(fake.path).parent / "state" / "locked-clocks").glob("*.json"))
 
 

@@ -83,6 +83,12 @@ def test_one_clock_a_job_needs_blocks_split_by_clock() -> None:
     assert "gpu-freq" not in extra_flags(plain, site)
 
 
+@pytest.mark.parametrize("clocks", [{"lock": ["a"]}, {"unlock": ["a"]}])
+def test_a_tool_that_locks_clocks_needs_one_that_unlocks(clocks: dict[str, list[str]]) -> None:
+    with pytest.raises(ValueError, match="must be given back"):
+        SiteFile.model_validate({"clocks": clocks})
+
+
 def test_scratch_holds_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIG", "/big")
     assert SiteFile(scratch="$BIG/store").store == Path("/big/store")

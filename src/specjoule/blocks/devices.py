@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from specjoule.clock import VirtualClock
@@ -23,17 +24,25 @@ def _no_lock(uuid: str | None, mhz: int | None) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+ClockCommands = tuple[Sequence[str], Sequence[str]]
+"""A site's own commands that lock and unlock a clock."""
+
+
 @contextmanager
-def _nvml_lock(uuid: str | None, mhz: int | None) -> Iterator[None]:
-    """Lock a board's clock through its driver. Raises EngineInfeasible where the driver does not let us or obey."""
+def _nvml_lock(commands: ClockCommands | None, uuid: str | None, mhz: int | None) -> Iterator[None]:
+    """Lock a board's clock through its driver or the site's tool.
+
+    Raises EngineInfeasible where the driver or the tool does not let us.
+    """
     if mhz is None:
         yield
         return
-    from specjoule.meters.clocks import ClockLock
+    from specjoule.meters.clocks import ClockHooks, ClockLock
 
+    hooks = ClockHooks(tuple(commands[0]), tuple(commands[1])) if commands is not None else None
     if uuid is None:
         raise EngineInfeasible(Reason.NOT_REPORTED, f"the clock cannot be locked at {mhz} MHz: the board has no UUID")
-    with ClockLock(uuid, mhz) as outcome:
+    with ClockLock(uuid, mhz, hooks) as outcome:
         if outcome.reason is not None:
             raise EngineInfeasible(outcome.reason, outcome.message or f"the clock was not locked at {mhz} MHz")
         yield
@@ -51,7 +60,14 @@ class Devices:
     """Context in which the board's clock is locked; given back on the way out, whatever happens inside."""
 
 
-def open_devices(study: Study, gpu: Gpu, block_id: str, replicate: int, board: str | None = None) -> Devices:
+def open_devices(
+    study: Study,
+    gpu: Gpu,
+    block_id: str,
+    replicate: int,
+    board: str | None = None,
+    clock_commands: ClockCommands | None = None,
+) -> Devices:
     """Return engine and meters for one block, not yet started. Raises ConfigurationError or MeterError."""
     name = study.file.engine.name
     if name == "scripted":
@@ -68,15 +84,17 @@ def open_devices(study: Study, gpu: Gpu, block_id: str, replicate: int, board: s
     if name == "reference":
         from specjoule.engines.reference import ReferenceEngine
 
-        return _with_real_meter(study, ReferenceEngine(), gpu, board)
+        return _with_real_meter(study, ReferenceEngine(), gpu, board, clock_commands)
     if name == "sglang":
         from specjoule.engines.sglang import SglangEngine
 
-        return _with_real_meter(study, SglangEngine(), gpu, board)
+        return _with_real_meter(study, SglangEngine(), gpu, board, clock_commands)
     raise ConfigurationError(f"engine.name: '{name}' is not built yet; choose reference, sglang, simulated or scripted")
 
 
-def _with_real_meter(study: Study, engine: Engine, gpu: Gpu, board: str | None) -> Devices:
+def _with_real_meter(
+    study: Study, engine: Engine, gpu: Gpu, board: str | None, clock_commands: ClockCommands | None
+) -> Devices:
     from specjoule.meters.factory import MeterSettings, open_meter
 
     config = study.file.meter
@@ -94,4 +112,5 @@ def _with_real_meter(study: Study, engine: Engine, gpu: Gpu, board: str | None) 
             host=config.host in ("rapl", "auto"),
         )
     )
-    return Devices(engine, main, main.note, _nvml_lock if main.name == "nvml" else _no_lock)
+    lock = partial(_nvml_lock, clock_commands) if main.name == "nvml" else _no_lock
+    return Devices(engine, main, main.note, lock)

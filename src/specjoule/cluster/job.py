@@ -63,6 +63,8 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
     virtual = project.study.file.engine.name in VIRTUAL_ENGINES
     boards = () if virtual else candidates(block.gpu, gpu.device, project.site.boards, os.environ)
     folders = Folders(project.raw, project.store, project.cache, project.logs)
+    clocks = project.site.clocks
+    commands = (clocks.lock, clocks.unlock) if clocks.lock else None
     finished = 0
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(watching(project.study, block))
@@ -70,7 +72,7 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
         def opened() -> Devices:
             board = stack.enter_context(lent_board(boards, lending_folder(), stopper))
             own = board if board in project.site.boards.get(block.gpu, ()) else None
-            return open_devices(project.study, gpu, block.id, block.replicate, own)
+            return open_devices(project.study, gpu, block.id, block.replicate, own, commands)
 
         def counted(event: Event) -> None:
             nonlocal finished

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Entry, Name
@@ -57,6 +57,18 @@ class Clocks(Entry):
     """Node feature that grants the permission, for example `hwperf`."""
     flags: tuple[str, ...] = ()
     """Further sbatch flags. `{mhz}` stands for the clock; then a study splits its blocks by `locked_mhz`."""
+    lock: tuple[str, ...] = ()
+    """The site's own command (program, then its words) where only an administrator's tool may set clocks. It finds the
+    board in SPECJOULE_BOARD and the clock in SPECJOULE_MHZ. Empty: the driver is asked."""
+    unlock: tuple[str, ...] = ()
+    """The command that undoes `lock`; it finds the board in SPECJOULE_BOARD."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Clocks:
+        if bool(self.lock) != bool(self.unlock):
+            missing = "unlock" if self.lock else "lock"
+            raise ValueError(f"'{missing}' is missing: clocks that a tool sets must be given back by one")
+        return self
 
 
 class Hooks(Entry):

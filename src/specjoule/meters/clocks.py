@@ -204,6 +204,6 @@ def _remedy(fault: ReadFault) -> str:
     if fault.reason is Reason.NO_PERMISSION:
         return (
             f"The clocks may not be locked by this user ({fault}); run as root, ask for Slurm's `--gpu-freq`, or name"
-            " the site's tool in `clock_hooks`."
+            " the site's tool in `clocks.lock` of config/site.yaml."
         )
     return f"The clocks could not be locked ({fault})."
