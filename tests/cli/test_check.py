@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from specjoule.fitness import host, meters, project
 from specjoule.fitness.finding import Finding
+from specjoule.study.load import load_study
 from tests.cli.conftest import Run
 
 
@@ -141,6 +143,31 @@ def test_boards(changes: dict[str, Any], level: str, words: str) -> None:
 
 def test_boards_are_no_failure_where_none_is_needed() -> None:
     assert meters.boards(fake_nvml(nvmlInit=refuse))[0].level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("drifts", "level", "words"),
+    [
+        ([], "ok", "not known yet"),
+        ([None], "ok", "not known yet"),
+        ([0.01, -0.01, 0.01, -0.01], "ok", r"by 1 % .*4 blocks, 4 degrees of freedom\); 2 seeds tell 2 % from nothing"),
+        ([0.05, -0.05], "warn", "by 5 %"),
+    ],
+)
+def test_noise_is_pooled_from_finished_blocks(
+    project_folder: Path, drifts: list[float | None], level: str, words: str
+) -> None:
+    study = load_study(project_folder / "config/config.yaml")
+    folder = Path("results/blocks/tiny")
+    folder.mkdir(parents=True)
+    for i, drift in enumerate(drifts):
+        record = {"segments": [{"drift": [{"drift": drift}]}]}
+        (folder / f"{i}.json").write_text(json.dumps(record), encoding="utf-8")
+    found = project.noise(study)
+    assert found.level == level and re.search(words, found.found)
+    if drifts:
+        (folder / "torn.json").write_text("{", encoding="utf-8")
+        assert project.noise(study).level == "warn"
 
 
 def test_versions_are_compared_with_the_lock_file(tmp_path: Path) -> None:

@@ -11,11 +11,17 @@ import pytest
 
 from specjoule.reasons import Reason
 from specjoule.reasons_page import GROUPS, reasons_page
+from specjoule.tables.page import items_page
 from specjoule.windows.dictionary import NESTED_FIELDS, data_dictionary
 from specjoule.windows.schema import COLLECTED, COLUMNS
 from tests.docs.conftest import PAGES, REPO
 
 DOCS = REPO / "docs"
+
+
+def test_the_page_of_tables_and_figures_is_their_list() -> None:
+    remedy = "python -m specjoule.tables.page > docs/tables-and-figures.md"
+    assert (DOCS / "tables-and-figures.md").read_text(encoding="utf-8") == items_page(), remedy
 
 
 def test_the_reasons_page_is_the_enumeration() -> None:

@@ -15,13 +15,13 @@ from specjoule.errors import MeterError
 from specjoule.meters.base import BoardInfo, Calibration, Refreshes, Samples, Trace
 from specjoule.meters.boardstate import board_state
 from specjoule.meters.energy import window_energy
-from specjoule.meters.floor import detection_floor
 from specjoule.meters.log import LogReader, LogWriter
 from specjoule.meters.recompute import host_energy, recompute_window
 from specjoule.meters.sampled import cut
 from specjoule.meters.schedule import FixedSchedule, RefreshSchedule
 from specjoule.meters.tracefile import RecordedTrace, read_trace, write_trace
 from specjoule.reasons import Reason
+from specjoule.statistics.floor import detection_floor
 
 MS = 1_000_000
 KNOWN = Calibration(lag_uncertainty_ns=MS, calibrated=True)

@@ -8,11 +8,12 @@ from specjoule.pairs.cells import sum_waves
 from specjoule.pairs.pairing import make_pairs
 from specjoule.statistics.budget import error_budget
 from specjoule.statistics.equivalence import compare
+from specjoule.statistics.floor import DetectionFloor, floor_of, smallest_seen
 from specjoule.statistics.intervals import with_intervals
 from specjoule.statistics.nested import with_wave_variance
 from specjoule.statistics.selection import held_out_prompts, held_out_seeds
 from specjoule.statistics.synthetic import Truth, simulate, true_ratio
-from specjoule.statistics.verdicts import adjusted_p, detection_floor, noise_points, with_verdicts
+from specjoule.statistics.verdicts import adjusted_p, noise_points, with_verdicts
 from specjoule.tables.best_drafter import PLACE_KEYS, best_drafter
 
 
@@ -66,10 +67,26 @@ def test_false_discovery_rate_is_controlled_where_nothing_differs() -> None:
 def test_verdicts_need_the_floor() -> None:
     _, pairs = analysed(Truth(), 5)
     table = with_intervals(pairs)
-    assert detection_floor(pairs) >= 0.005
-    sure = with_verdicts(table, 0.005)
+    sure = with_verdicts(table, floor_of(pairs))
     assert "saves" in set(sure["verdict"])
-    assert set(with_verdicts(table, 10.0)["verdict"]) == {"cannot tell"}
+    assert set(with_verdicts(table, DetectionFloor(10.0, 5.0, 5, 5, 0.0))["verdict"]) == {"cannot tell"}
+
+
+def test_the_floor_is_never_below_half_a_percent_of_one_pair() -> None:
+    assert smallest_seen(None, 1) == 0.005 == smallest_seen(DetectionFloor(1e-6, 9.0, 9, 9, 0.0), 1)
+    wide = DetectionFloor(0.02, 4.0, 4, 4, 0.0)
+    assert smallest_seen(wide, 4) == pytest.approx(wide.log_ratio(4))
+
+
+def test_the_floor_counts_each_launch_pair_once() -> None:
+    rows = pd.DataFrame({
+        "study": "s", "block_id": ["a", "a", "a", "b"], "segment_id": ["1", "1", "2", "3"], "capture": True,
+        "locked_mhz": np.nan, "block_drift": [0.02, 0.02, -0.01, None],
+    })  # fmt: skip
+    floor = floor_of(rows)
+    assert floor is not None and (floor.n_blocks, floor.n_ratios) == (1, 2)
+    assert floor.sd_log == pytest.approx(np.sqrt((np.log(1.02) ** 2 + np.log(0.99) ** 2) / 2))
+    assert floor_of(rows.assign(block_drift=None)) is None
 
 
 def test_equal_drafters_tie_and_different_ones_do_not() -> None:

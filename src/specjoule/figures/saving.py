@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def draw_saving(points: pd.DataFrame) -> Figure:
-    """Draw `saving_points`: short bars are seeds, lines join medians; below zero speculation costs energy."""
+    """Draw `saving_points`: short bars are seeds, lines join medians; below zero speculation costs energy.
+
+    The band about zero is the detection floor: inside it nothing was told from plain relaunched against plain.
+    """
     panels = list(points.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels))
     drafters = drafters_of(points)
     for ax, (title, part) in zip(axes, panels, strict=True):
         ax.axhline(0.0, color="#333333", linewidth=0.8)
+        floor = float(part["floor_log_ratio"].iloc[0])
+        ax.axhspan(-100 * math.expm1(floor), -100 * math.expm1(-floor), color="#000000", alpha=0.07, linewidth=0)
         for i, (drafter, scheme, width) in enumerate(drafters.itertuples(index=False)):
             mine = part.loc[part["drafter"] == drafter]
             if mine.empty:

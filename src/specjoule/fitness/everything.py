@@ -18,7 +18,7 @@ def examine(study_path: Path) -> list[Finding]:
     root = Path(study.file.meter.powercap_root) if study else Path("/sys/class/powercap")
     findings = [project.software(), project.versions(), study_finding]
     if study is not None:
-        findings += [project.engine(study), project.models(study)]
+        findings += [project.engine(study), project.models(study), project.noise(study)]
     findings += [meters.rapl(root, needed=on_processor), *meters.boards(needed=on_board)]
     findings += [host.cores(), host.load(), host.governor(), host.power_supply(), host.memory()]
     return [*findings, host.disk(Path("results")), host.timer()]

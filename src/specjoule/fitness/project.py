@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import platform
 import re
 import sys
@@ -110,6 +112,39 @@ def models(study: Study) -> Finding:
     if coming:
         return Finding("models", "ok", f"{', '.join(coming)} will be fetched and converted by the first run (93 MB)")
     return Finding("models", "ok", f"{len(study.models)} described; local files are there")
+
+
+def noise(study: Study, records: Path = Path("results/blocks")) -> Finding:
+    """What plain relaunched has differed from plain by in this study's finished blocks."""
+    from specjoule.statistics.floor import detection_floor, smallest_seen
+
+    ratios: dict[str, list[float]] = {}
+    for path in sorted((records / study.name).glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            ratios[path.stem] = [
+                1.0 + float(condition["drift"])
+                for segment in record["segments"]
+                for condition in segment["drift"]
+                if condition["drift"] is not None
+            ]
+        except (OSError, ValueError, KeyError, TypeError):
+            return Finding("noise", "warn", f"{path}: cannot be read as a block's record", "delete it and run again")
+    floor = detection_floor(ratios)
+    if floor is None:
+        return Finding("noise", "ok", "not known yet: no finished block of this study lies here")
+    seeds = max((len(grid.seeds) * len(grid.replicates) for grid in study.file.grids.values()), default=1)
+    seen = 100 * math.expm1(smallest_seen(floor, seeds))
+    found = (
+        f"plain relaunched differs from plain by {100 * floor.sd_log:.2g} % (one standard deviation, "
+        f"{floor.n_blocks} blocks, {floor.dof:.0f} degrees of freedom); {seeds} seeds tell {seen:.2g} % from nothing"
+    )
+    # Two standard deviations: of quiet blocks one in twenty is beyond the limit and lost.
+    if 2 * floor.sd_log > study.file.validity.max_block_drift:
+        return Finding(
+            "noise", "warn", found, "quieten the machine (other load, clocks, cooling), or measure more seeds"
+        )
+    return Finding("noise", "ok", found)
 
 
 def _installed(name: str) -> str | None:

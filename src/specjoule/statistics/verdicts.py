@@ -6,23 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from specjoule.statistics.floor import DetectionFloor, smallest_seen
+
 F64 = npt.NDArray[np.float64]
 
 SAVES, COSTS, CANNOT_TELL = "saves", "costs", "cannot tell"
-
-
-def detection_floor(pairs: pd.DataFrame, *, least: float = 0.005) -> float:
-    """Return the smallest |log ratio| of one pair that plain decoding does not show against itself.
-
-    The 95th percentile of |log(closing plain / first plain)| over blocks (from `block_drift`), at least `least`. A mean
-    over n blocks is held against this floor divided by sqrt(n). Without any closing plain: `least`.
-    """
-    if "block_drift" not in pairs.columns:
-        return least
-    keys = [k for k in ("study", "site", "block_id") if k in pairs.columns]
-    drift = pairs.drop_duplicates(keys)["block_drift"].to_numpy(dtype=np.float64)
-    drift = np.abs(np.log1p(drift[~np.isnan(drift)]))
-    return max(least, float(np.percentile(drift, 95))) if len(drift) else least
 
 
 def adjusted_p(p_values: npt.ArrayLike) -> F64:
@@ -39,7 +27,7 @@ def adjusted_p(p_values: npt.ArrayLike) -> F64:
     return out
 
 
-def with_verdicts(table: pd.DataFrame, floor: float, *, rate: float = 0.05) -> pd.DataFrame:
+def with_verdicts(table: pd.DataFrame, floor: DetectionFloor | None, *, rate: float = 0.05) -> pd.DataFrame:
     """Add `q_value`, `detection_floor` and `verdict` to a table with intervals.
 
     *saves* or *costs* where the adjusted p-value over the whole table is at most `rate` (the expected share of false
@@ -53,7 +41,7 @@ def with_verdicts(table: pd.DataFrame, floor: float, *, rate: float = 0.05) -> p
         return out.assign(q_value=[], detection_floor=[], verdict=[])
     out["q_value"] = adjusted_p(out["p_value"])
     effect = np.log(out["ratio_mean"].to_numpy(dtype=np.float64))
-    own_floor = floor / np.sqrt(out["n_pairs"].to_numpy(dtype=np.float64))
+    own_floor = smallest_seen(floor, 1) / np.sqrt(out["n_pairs"].to_numpy(dtype=np.float64))
     df = np.maximum(out["df"].to_numpy(dtype=np.float64), 1e-9)
     reach = stats.t.ppf(0.975, df) * out["log_se"].to_numpy(dtype=np.float64)
     out["detection_floor"] = 1.0 - np.exp(-np.fmax(own_floor, reach))

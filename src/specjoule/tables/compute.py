@@ -200,6 +200,13 @@ def drift(context: Context) -> pd.DataFrame:
     return block_drifts(context.rows)
 
 
+def floor(context: Context) -> pd.DataFrame:
+    """What plain relaunched differs from plain by, pooled per kind of board and meter, and what that lets one see."""
+    from specjoule.statistics.floor import floor_table
+
+    return floor_table(context.rows)
+
+
 def boards(context: Context) -> pd.DataFrame:
     """Spread between boards."""
     from specjoule.pairs.outcomes import board_spread
@@ -287,12 +294,22 @@ def first_wave(context: Context) -> pd.DataFrame:
 
 def saving(context: Context) -> pd.DataFrame:
     """Points of saving against concurrency."""
-    return saving_points(_headline(context.pairs))
+    return _with_floor(saving_points(_headline(context.pairs)), context)
 
 
 def break_even(context: Context) -> pd.DataFrame:
     """Points of energy per step against tokens per round."""
-    return break_even_points(_headline(context.pairs))
+    return _with_floor(break_even_points(_headline(context.pairs)), context)
+
+
+def _with_floor(points: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """Add `floor_log_ratio`: the |ln(ratio)| below which a median over so many seeds was not told from 0."""
+    from specjoule.statistics.floor import smallest_seen
+
+    if points.empty:
+        return points
+    seeds = points.loc[points["kind"] == "seed"].groupby(["panel", "drafter", "concurrency"]).size()
+    return points.assign(floor_log_ratio=smallest_seen(context.floor, float(seeds.median())))
 
 
 def _headline(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from specjoule.study.model import AnalysisConfig
 from specjoule.tables.provenance import provenance_words
 
 if TYPE_CHECKING:
+    from specjoule.statistics.floor import DetectionFloor
     from specjoule.tables.nested import Nested
 
 
@@ -74,11 +75,11 @@ class Context:
         return summarise(self.pairs)
 
     @cached_property
-    def floor(self) -> float:
-        """Detection floor of one pair (|log ratio|)."""
-        from specjoule.statistics.verdicts import detection_floor
+    def floor(self) -> DetectionFloor | None:
+        """What plain relaunched differs from plain by, pooled over blocks; None without any closing plain."""
+        from specjoule.statistics.floor import floor_of
 
-        return detection_floor(self.pairs)
+        return floor_of(self.rows)
 
     @cached_property
     def judged(self) -> pd.DataFrame:

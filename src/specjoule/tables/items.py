@@ -162,6 +162,12 @@ _ALL: tuple[Item, ...] = (
         ("generation",), "tables.compute:drift",
     ),
     Item(
+        "table_floor", "table", "How large must a difference be to be seen at all?",
+        "Closing plain over first plain in J/token, pooled over blocks; the smallest difference told from none at 95 % "
+        "by so many blocks (t quantile at the pooled degrees of freedom, at least 0.5 % of one pair).",
+        ("generation",), "tables.compute:floor",
+    ),
+    Item(
         "table_boards", "table", "How much do single boards differ?",
         "Means over configurations of each board relative to the mean over boards.",
         ("generation",), "tables.compute:boards",
@@ -209,7 +215,8 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "figure_saving", "figure", "How does the saving change with concurrency?",
-        "Paired saving of every seed and the median over seeds.",
+        "Paired saving of every seed and the median over seeds; the grey band is what plain relaunched shows against "
+        "plain.",
         ("generation",), "tables.compute:saving", "figures.saving:draw_saving",
     ),
     Item(

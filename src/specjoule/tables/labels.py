@@ -22,6 +22,9 @@ LABELS: dict[str, str] = {
     "runner_up": "Runner-up", "saving_runner_up": "Saving of runner-up", "candidates": "Drafters compared",
     "saving_low": "Saving, low", "saving_high": "Saving, high", "verdict": "Verdict",
     "ratio_low": "Ratio, low", "ratio_high": "Ratio, high", "n_boards": "Boards", "block_id": "Block",
+    "n_blocks": "Blocks", "n_ratios": "Relaunches", "dof": "Degrees of freedom", "sd_percent": "SD of one pair (%)",
+    "intraclass_correlation": "Correlation within a block", "floor_1_percent": "Seen by 1 block (%)",
+    "floor_3_percent": "by 3 (%)", "floor_5_percent": "by 5 (%)", "floor_10_percent": "by 10 (%)",
     "capacity_requests": "Capacity (requests)", "reason_detail": "Detail", "tie": "Tie", "host_energy_j": "Host (J)",
 }  # fmt: skip
 
