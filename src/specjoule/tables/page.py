@@ -1,4 +1,4 @@
-"""The page of tables and figures, made from their list: `python -m specjoule.tables.page > docs/tables-and-figures.md`."""
+"""The page of tables and figures, made from their list (`python -m specjoule.tables.page`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ TAIL = """
 
 def items_page() -> str:
     """Return the page in Markdown: one row an item, in the order of the write-up."""
-    rows = [f"| `{item.name}` | {item.question} | {item.rule} | {', '.join(item.windows)} |" for item in ITEMS.values()]
+    rows = [
+        f"| `{item.name}` | {item.question} | {item.rule} | {', '.join(item.windows) or 'block records'} |"
+        for item in ITEMS.values()
+    ]
     return "\n".join([HEAD, "| name | question | rule | windows |", "|---|---|---|---|", *rows]) + "\n" + TAIL
 
 
