@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import SCRIPTED, write_study
+from tests.conftest import REPO, SCRIPTED, write_study
 
 from specjoule.blocks.journal import CELL, read_events
 
@@ -204,6 +205,35 @@ def test_interrupted_at_any_moment_a_plain_rerun_finishes(project_folder: Path, 
     after = measured(project_folder)
     spec = [e["path"] for e in after if e["drafter"] != "plain" and e["role"] == "cell"]
     assert len(spec) == len(set(spec)) == 4, "a drafter's cell was measured twice or not at all"
+    assert (project_folder / "paper_figures" / "tiny" / "manifest.json").exists()
+
+
+def make_run_arguments() -> list[str]:
+    """What `make run` passes to Snakemake."""
+    line = next(one for one in (REPO / "Makefile").read_text(encoding="utf-8").splitlines() if " snakemake " in one)
+    return line.split(" snakemake ")[1].split()
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["with its jobs", "alone"])
+def test_make_run_goes_on_after_kill_9_of_snakemake(project_folder: Path, whole_group: bool) -> None:
+    study = copy.deepcopy(SCRIPTED)
+    study["engine"]["host_settings"] = {"seconds_per_wave": 0.25}
+    write_study(project_folder, study)
+    assert "--nolock" in make_run_arguments()
+    run = subprocess.Popen(
+        [str(BIN / "snakemake"), *make_run_arguments()], cwd=project_folder, env=environment(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while len(measured(project_folder)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # Killed alone it leaves a job behind that measures on, beside the next run.
+    (os.killpg if whole_group else os.kill)(run.pid, signal.SIGKILL)
+    run.wait(60)
+    assert 3 <= len(measured(project_folder)) < 10
+    snakemake(project_folder, *make_run_arguments())
+    paths = Counter((e["role"], e["path"]) for e in measured(project_folder) if e["drafter"] != "plain")
+    assert len(paths) == 4 and set(paths.values()) == {1}, "a drafter's cell was measured twice or not at all"
     assert (project_folder / "paper_figures" / "tiny" / "manifest.json").exists()
 
 
