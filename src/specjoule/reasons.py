@@ -91,7 +91,11 @@ class Reason(StrEnum):
     CLIENT_BEHIND = "client_behind", "accounting", "The client fell behind the stream; its stamps are not the server's."
 
     # -- prompts and cache
-    REPEATED_PROMPTS = "repeated_prompts", "prompts", "A prompt occurs twice in the batch."
+    REPEATED_PROMPTS = (
+        "repeated_prompts",
+        "prompts",
+        "A prompt occurs twice in the batch, or in two batches of the cell.",
+    )
     CACHE_HIT = "cache_hit", "prompts", "Prompt tokens came from a prefix cache."
 
     # -- meter

@@ -181,6 +181,21 @@ def test_looping_answers_are_counted_over_the_whole_attempt(
     assert {Reason.DEGENERATE_OUTPUT in v.reasons for v in verdicts} == {invalid}
 
 
+def test_a_prompt_that_comes_back_in_a_later_wave_is_a_repeated_prompt(rows: list[dict[str, Any]]) -> None:
+    first = next(r for r in rows if r["concurrency"] == 4 and r["window"] == "generation")
+    later = spoiled(first, wave=1)
+    for request in later["requests"][1:]:
+        request["prompt_id"] += "-other"
+    for request, verdicts in ((later["requests"][0]["prompt_id"], {"repeated_prompts"}), ("another", set())):
+        later["requests"][0]["prompt_id"] = request
+        both = judge_rows([first, later], [first["requests"], later["requests"]], RULES)
+        assert [{str(r) for r in v.reasons} for v in both] == [verdicts, verdicts]
+    elsewhere = spoiled(first, wave=1, role="reference")
+    assert all(
+        not v.reasons for v in judge_rows([first, elsewhere], [r["requests"] for r in (first, elsewhere)], RULES)
+    )
+
+
 def test_software_power_capping_is_normal_and_never_excludes(rows: list[dict[str, Any]]) -> None:
     assert not verdict(spoiled(rows[0], throttle_reasons=["sw_power_cap"], power_capped_share=1.0))
 

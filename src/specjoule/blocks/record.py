@@ -22,7 +22,7 @@ from specjoule.windows.validity import judge_rows
 RECORD_VERSION = 1
 _COLUMNS = (
     "segment_id", "launch", "role", "attempt", "window", "status", "capture", "locked_mhz", "concurrency", "corpus",
-    "energy_j", "committed_tokens",
+    "energy_j", "committed_tokens", "gpu_uuid",
 )  # fmt: skip
 
 
@@ -30,7 +30,8 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
     """Return the block's record (JSON-ready); `rules` say which plain attempts count (default: the shipped ones).
 
     drift: for each plain cell that a segment's closing launch measured again, J/token there over J/token at the first
-    launch, minus 1; `drift` of a segment and condition is their median, null with a reason where there is none.
+    launch on the same board, minus 1; `drift` of a segment and condition is their median, null with a reason where
+    there is none.
     """
     events = store.journal.events()
     launches = [e for e in events if e["event"] == LAUNCH]
@@ -131,7 +132,8 @@ def _drifts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         here = [r for r in rows if (r["capture"], r["locked_mhz"]) == (capture, mhz)]
         references = []
         for closing in (r for r in here if r["role"] == "reference"):
-            first = next((r for r in here if r["role"] == "cell" and r["cell_hash"] == closing["cell_hash"]), None)
+            same = (closing["cell_hash"], closing["gpu_uuid"])
+            first = next((r for r in here if r["role"] == "cell" and (r["cell_hash"], r["gpu_uuid"]) == same), None)
             if first is not None:
                 references.append(
                     {

@@ -329,6 +329,8 @@ def _start(segment: _Segment, launch: Launch, concurrencies: tuple[int, ...]) ->
         cache_dir=segment.folders.cache,
     )
     running = start_launch(segment.devices, spec, study.file.protocol, number)
+    # A sampler that was restarted may have opened another board; rows say which one was read.
+    segment.board = segment.devices.meter.start()
     segment.store.journal.append(
         LAUNCH,
         segment_id=segment.id,
@@ -347,6 +349,7 @@ def _start(segment: _Segment, launch: Launch, concurrencies: tuple[int, ...]) ->
         idle_power_w=running.idle_power_w,
         resolved=_plain_json(running.capacity.resolved),
         log=str(log_path),
+        gpu_uuid=segment.board.uuid,
     )
     return running
 

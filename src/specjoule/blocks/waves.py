@@ -14,7 +14,6 @@ from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason
 from specjoule.study.model import ProtocolConfig
 from specjoule.windows.build import Wave
-from specjoule.windows.timing import constant_batch_interval
 
 
 def measure_waves(
@@ -52,19 +51,9 @@ def measure_waves(
             trace=trace,
             counters_before=before,
             counters_after=after,
-            true_energy_j=_truth(devices, result.submit_ns, result.end_ns, constant_batch_interval(result.requests)),
+            true_energy_j=getattr(meter, "true_energy_j", None),  # simulated boards know it
         )
 
 
 def _flagged(trace: Trace, reason: Reason) -> Trace:
     return replace(trace, flags=(*trace.flags, reason))
-
-
-def _truth(
-    devices: Devices, start_ns: int, end_ns: int, decode: tuple[int, int] | None
-) -> tuple[float | None, float | None]:
-    """Exact energies of simulated boards (generation window, constant-batch interval); None on real ones."""
-    exact = getattr(devices.meter, "true_energy_j", None)
-    if exact is None:
-        return (None, None)
-    return (exact(start_ns, end_ns), exact(*decode) if decode else None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ class Wave:
     trace: Trace
     counters_before: Mapping[str, float]
     counters_after: Mapping[str, float]
-    true_energy_j: tuple[float | None, float | None] = (None, None)
+    true_energy_j: Callable[[int, int], float] | None = None
+    """Exact energy between two times, where boards are simulated."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
         **_energy_columns(energy, start, end, committed),
         **_board_columns(wave.trace, start, end, context.board),
         **_host_columns(wave, context, start, end),
-        "energy_true_j": wave.true_energy_j[0],
+        "energy_true_j": wave.true_energy_j(start, end) if wave.true_energy_j else None,
         "rounds": rounds,
         "steps": result.steps,
         "proposed_tokens": sum(r.proposed_tokens for r in requests),
@@ -216,7 +217,7 @@ def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
         **_board_columns(wave.trace, start, end, context.board),
         **_host_columns(wave, context, start, end),
         "flags": flags,
-        "energy_true_j": wave.true_energy_j[1],
+        "energy_true_j": wave.true_energy_j(start, end) if wave.true_energy_j else None,
         "committed_tokens": tokens,
         "rounds": rounds,
         "steps": round(rounds / len(requests)) if rounds is not None else None,

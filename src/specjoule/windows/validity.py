@@ -61,7 +61,8 @@ def judge_rows(
 
     As `judge`, and where more than the allowed share of an attempt's answers (over all its waves) repeat themselves,
     each of its generation rows is invalid. The share is the attempt's and not the wave's: at concurrency 1 a single
-    looping answer would otherwise always be a whole wave.
+    looping answer would otherwise always be a whole wave. A prompt that occurs in two waves of an attempt makes the
+    attempt's rows invalid as one that occurs twice in a batch does.
     """
     verdicts = [judge(row, nested, rules) for row, nested in zip(rows, requests, strict=True)]
     counted: dict[tuple[Any, ...], list[int]] = {}
@@ -71,12 +72,34 @@ def judge_rows(
             total[0] += sum(_degenerate(r, rules) for r in nested)
             total[1] += len(nested)
     looping = {key for key, (bad, n) in counted.items() if bad / n > rules.max_degenerate_share}
-    return [
-        Verdict(Validity.INVALID, (*verdict.reasons, Reason.DEGENERATE_OUTPUT))
-        if row["window"] == "generation" and _attempt_of(row) in looping and verdict.validity != Validity.NOT_MEASURED
-        else verdict
-        for row, verdict in zip(rows, verdicts, strict=True)
-    ]
+    again = _repeating(rows, requests)
+    out = []
+    for row, verdict in zip(rows, verdicts, strict=True):
+        reasons = list(verdict.reasons)
+        if row["window"] == "generation" and verdict.validity != Validity.NOT_MEASURED:
+            key = _attempt_of(row)
+            reasons += [Reason.REPEATED_PROMPTS] if key in again and Reason.REPEATED_PROMPTS not in reasons else []
+            reasons += [Reason.DEGENERATE_OUTPUT] if key in looping else []
+        changed = len(reasons) > len(verdict.reasons)
+        out.append(Verdict(Validity.INVALID, tuple(reasons)) if changed else verdict)
+    return out
+
+
+def _repeating(
+    rows: Sequence[Mapping[str, Any]], requests: Sequence[Sequence[Mapping[str, Any]] | None]
+) -> set[tuple[Any, ...]]:
+    """Return the attempts in which a prompt occurs in more than one wave."""
+    seen: dict[tuple[Any, ...], set[Any]] = {}
+    again = set()
+    for row, nested in zip(rows, requests, strict=True):
+        if row["window"] != "generation" or not nested:
+            continue
+        key = _attempt_of(row)
+        prompts = {r["prompt_id"] for r in nested if r.get("prompt_id") is not None}
+        if prompts & seen.setdefault(key, set()):
+            again.add(key)
+        seen[key] |= prompts
+    return again
 
 
 def _attempt_of(row: Mapping[str, Any]) -> tuple[Any, ...]:

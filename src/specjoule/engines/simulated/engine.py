@@ -50,8 +50,8 @@ _SAMPLES: Mapping[str, str] = {
     "de": "Das ist eine simulierte Antwort und nicht ein Text: die Werte sind auch die des Modells mit dem Rest.",
     "fr": "Ceci est une réponse simulée et pas un texte: les valeurs sont dans le modèle et le reste avec.",
 }
-"""Stands where an answer would; only enough for the language test, and only for prompts that ask for another language
-than English or answers that drift."""
+"""Stands where an answer would; only enough for the language test, and only for answers that drift and for prompts that
+exist in two languages."""
 
 
 @dataclass
@@ -376,7 +376,7 @@ def _results(wave: Wave, first_ns: I64, end_of_step: I64) -> tuple[RequestResult
         finish: FinishReason = "length"
         if committed < batch.max_new_tokens or (not batch.ignore_eos and eos is not None):
             finish, eos = "eos", committed - 1
-        shown = answer.language != prompt.language or prompt.language == "rm"
+        shown = answer.language != prompt.language or prompt.language == "rm" or prompt.twin is not None
         out.append(
             RequestResult(
                 prompt_id=batch.prompts[0].id if repeated is not None and repeated[i] else prompt.id,
