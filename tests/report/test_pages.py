@@ -73,9 +73,12 @@ def test_exclusions_are_listed_with_their_meaning() -> None:
 
 def test_drift_beyond_the_limit_and_unknown_drift_are_said() -> None:
     item = {"capture": False, "locked_mhz": None, "references": [], "drift": 0.09}
-    segment = {"segment_id": "s", "outcome": "finished", "gpu_name": None, "settings_differences": [],
-               "drift": [item, {**item, "drift": None}]}  # fmt: skip
-    text = drift([{"block_id": "b", "segments": [segment]}], 0.05)
+    segment = {"segment_id": "s", "outcome": "finished", "gpu_name": None, "drift": [item, {**item, "drift": None}]}
+    difference = {"setting": "page_size", "kind": "scheduler", "plain": 1, "value": 16}
+    compared = {"drafter": "ngram-4", "launch": 1, "against": "plain", "differences": [difference]}
+    text = drift([{"block_id": "b", "segments": [{**segment, "settings_compared": [compared]}]}], 0.05)
+    assert "page_size" in text and "scheduler" in text
+    assert "page_size" not in drift([{"block_id": "b", "segments": [segment]}], 0.05)
     assert "+9.00 % (beyond the limit)" in text
     assert "unknown: no closing plain" in text
 

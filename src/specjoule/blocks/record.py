@@ -13,13 +13,15 @@ from typing import Any
 from specjoule.blocks.block import Block
 from specjoule.blocks.journal import ERROR, LAUNCH, SEGMENT, SEGMENT_END
 from specjoule.blocks.store import BlockStore
+from specjoule.engines.settings_diff import beyond_speculation
 from specjoule.reasons import Reason, Validity
 from specjoule.study.model import PLAIN, ValidityConfig
 from specjoule.windows.io import read_window_table
 from specjoule.windows.schema import SCALARS
 from specjoule.windows.validity import judge_rows
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+MATCHED = "plain-matched"
 _COLUMNS = (
     "segment_id", "launch", "role", "attempt", "window", "status", "capture", "locked_mhz", "concurrency", "corpus",
     "energy_j", "committed_tokens", "gpu_uuid",
@@ -57,7 +59,7 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
                 "launches": [
                     {k: v for k, v in e.items() if k not in ("event", "resolved", "segment_id")} for e in mine
                 ],
-                "settings_differences": settings_differences(mine),
+                "settings_compared": settings_compared(mine),
                 "errors": [
                     {"reason": e.get("reason"), "message": e.get("message"), "drafter": e.get("drafter")}
                     for e in events
@@ -75,33 +77,36 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
     }
 
 
-def settings_differences(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, per drafter launch, the resolved settings that differ from the segment's plain launch.
+def settings_compared(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Compare what every launch of a drafter resolved with the plain sides of its pairs.
 
-    Each item: drafter, setting, plain, drafter_value. Launches of other capture states and clocks have their own plain.
+    One item for each drafter's launch and plain or plain-matched launch of the same capture state and clock: drafter,
+    launch, against, and `differences`, each with setting, kind (scheduler, capacity, other), plain, value. What makes
+    the launch the speculative one is no difference.
     """
     found = []
     for launch in launches:
-        if launch["drafter"] == PLAIN:
-            continue
-        base = next(
-            (
-                e
-                for e in launches
-                if e["drafter"] == PLAIN
-                and (e["capture"], e["locked_mhz"]) == (launch["capture"], launch["locked_mhz"])
-            ),
-            None,
-        )
-        if base is None:
-            continue
-        ours, theirs = launch.get("resolved") or {}, base.get("resolved") or {}
-        for key in sorted(set(ours) | set(theirs)):
-            if ours.get(key) != theirs.get(key):
-                found.append(
-                    {"drafter": launch["drafter"], "setting": key, "plain": theirs.get(key), "value": ours.get(key)}
-                )
+        for against in (PLAIN, MATCHED):
+            base = next((e for e in launches if e["drafter"] == against and _condition(e) == _condition(launch)), None)
+            if base is None or launch["drafter"] in (PLAIN, against) or not launch.get("resolved"):
+                continue
+            differing = beyond_speculation(base.get("resolved") or {}, launch["resolved"])
+            found.append(
+                {
+                    "drafter": launch["drafter"],
+                    "launch": launch.get("launch"),
+                    "against": against,
+                    "differences": [
+                        {"setting": d.field, "kind": d.kind, "plain": d.plain, "value": d.speculative}
+                        for d in differing
+                    ],
+                }
+            )
     return found
+
+
+def _condition(launch: dict[str, Any]) -> tuple[Any, Any]:
+    return (launch["capture"], launch["locked_mhz"])
 
 
 def _energies(store: BlockStore, cell_hash: str, rules: ValidityConfig) -> list[dict[str, Any]]:

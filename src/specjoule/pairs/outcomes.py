@@ -76,20 +76,22 @@ def board_spread(pairs: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     return out.drop(columns=["std", "min", "max"])
 
 
-def settings_differences(records: Sequence[Mapping[str, Any]], pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return settings in which a drafter's launch differs from plain's: from block records, and capacity from pairs."""
-    found = [
-        {"block_id": r.get("block_id"), **{k: str(v) for k, v in d.items()}}
-        for r in records
-        for s in r.get("segments", ())
-        for d in s.get("settings_differences", ())
-    ]
-    columns = ["drafter", "setting", "plain", "value", "blocks"]
+def settings_differences(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the settings beyond speculation in which the two sides of pairs differ, from the block records.
+
+    One row for each drafter, plain side, setting and pair of values; `blocks`: how many have it. A drafter that was
+    compared and differs in nothing has one row of kind 'none'.
+    """
+    found = []
+    for record in records:
+        for compared in (c for s in record.get("segments", ()) for c in s.get("settings_compared", ())):
+            place = {"block_id": record.get("block_id"), "drafter": compared["drafter"], "against": compared["against"]}
+            nothing = [{"setting": "", "kind": "none", "plain": "", "value": ""}]
+            found += [{**place, **{k: str(v) for k, v in d.items()}} for d in compared["differences"] or nothing]
+    keys = ["drafter", "against", "kind", "setting", "plain", "value"]
     if not found:
-        return pd.DataFrame(columns=columns)
-    table = pd.DataFrame(found)
-    out = table.groupby(["drafter", "setting", "plain", "value"], dropna=False)["block_id"].nunique()
-    return out.rename("blocks").reset_index()
+        return pd.DataFrame(columns=[*keys, "blocks"])
+    return pd.DataFrame(found).groupby(keys)["block_id"].nunique().rename("blocks").reset_index()
 
 
 def agreement(requests: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

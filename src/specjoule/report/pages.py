@@ -101,8 +101,17 @@ def drift(records: Sequence[Mapping[str, Any]], limit: float) -> str:
     for record in records:
         for segment in record["segments"]:
             differences += [
-                (record["block_id"], d["drafter"], d["setting"], str(d["plain"]), str(d["value"]))
-                for d in segment["settings_differences"]
+                (
+                    record["block_id"],
+                    c["drafter"],
+                    c["against"],
+                    d["kind"],
+                    d["setting"],
+                    str(d["plain"]),
+                    str(d["value"]),
+                )
+                for c in segment.get("settings_compared", ())
+                for d in c["differences"]
             ]
             for item in segment["drift"]:
                 value = item["drift"]
@@ -119,10 +128,10 @@ def drift(records: Sequence[Mapping[str, Any]], limit: float) -> str:
             f"a launch alone changes. Beyond {100 * limit:g} % every row of the segment is invalid."
         ),
         table(["block", "segment", "board", "outcome", "drift", "closing / first, by reference cell"], lines),
-        heading("Settings that differ between a drafter's launch and plain's"),
-        table(["block", "drafter", "setting", "plain", "drafter's"], differences)
+        heading("Settings beyond speculation that differ between a drafter's launch and plain's"),
+        table(["block", "drafter", "against", "kind", "setting", "plain", "drafter's"], differences)
         if differences
-        else paragraph("None beside the drafter itself."),
+        else paragraph("None."),
     )
 
 

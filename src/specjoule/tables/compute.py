@@ -218,7 +218,7 @@ def settings(context: Context) -> pd.DataFrame:
     """Settings that differ between the launches of a pair."""
     from specjoule.pairs.outcomes import settings_differences
 
-    return settings_differences(context.records, context.pairs)
+    return settings_differences(context.records)
 
 
 def agreement(context: Context) -> pd.DataFrame:

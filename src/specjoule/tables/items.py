@@ -174,7 +174,8 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_settings", "table", "Which server settings differ between the two sides of a pair?",
-        "Resolved settings of a drafter's launch against plain's, from the block records.",
+        "Resolved settings of a drafter's launch against those of plain and plain-matched in the same segment; what "
+        "makes it speculative is left out. Kind 'none': compared, and nothing differs.",
         (), "tables.compute:settings",
     ),
     Item(

@@ -16,7 +16,7 @@ from specjoule.blocks.devices import open_devices
 from specjoule.blocks.journal import LAUNCH
 from specjoule.blocks.runner import Folders, measure_block
 from specjoule.blocks.store import BlockStore
-from specjoule.engines.sglang.settings_diff import beyond_speculation
+from specjoule.engines.settings_diff import beyond_speculation
 from specjoule.workflow import Project, open_project
 from tests.conftest import write_study
 from tests.engines.sglang.test_engine import DOUBLE
@@ -36,7 +36,7 @@ def add(path: Path, kind: str, entry: dict[str, Any]) -> None:
     path.write_text(yaml.safe_dump(catalogue, sort_keys=False))
 
 
-def make_project(folder: Path, faults: dict[str, Any] | None = None) -> Project:
+def make_project(folder: Path, faults: dict[str, Any] | None = None, **more: Any) -> Project:
     """Turn the copied project into one that measures the double."""
     config = folder / "config"
     target, draft = write_checkpoint(folder / "tiny"), write_checkpoint(folder / "draft")
@@ -47,7 +47,7 @@ def make_project(folder: Path, faults: dict[str, Any] | None = None) -> Project:
     add(config / "models.yaml", "models", {"tiny": tiny})
     eagle = {"tiny-eagle": EAGLE | {"checkpoints": {"tiny": {"path": str(draft), "revision": "draft-1"}}}}
     add(config / "drafters.yaml", "drafters", eagle)
-    double = {"step_ms": 8, "faults": faults or {}}
+    double = {"step_ms": 8, "faults": faults or {}, **more}
     study = {
         "study": "double",
         "engine": {

@@ -1,4 +1,7 @@
-"""What differs between the two sides of a pair beyond speculation, from what both servers resolved. Pure."""
+"""What differs between the two sides of a pair beyond speculation, from what both launches resolved. Pure.
+
+The kinds are sorted by the names of SGLang's arguments; what another engine resolves is `other`.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,6 @@ class Difference:
     kind: Kind
     plain: Any
     speculative: Any
-
-    def record(self) -> dict[str, Any]:
-        """Return the difference as the block's record holds it."""
-        return {"field": self.field, "kind": self.kind, "plain": self.plain, "speculative": self.speculative}
 
 
 def differences(plain: Mapping[str, Any], speculative: Mapping[str, Any]) -> tuple[Difference, ...]:
