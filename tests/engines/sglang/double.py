@@ -4,7 +4,10 @@
 
 Answers have the shape of `answers.json`, which the real CPU server gave; speculation adds the fields that the pinned
 source adds. `SPECJOULE_DOUBLE` holds a JSON object: `mode` (scripted or reference), `step_ms`, `kv_tokens`,
-`running_limit`, `rate`, and `faults`, by name:
+`running_limit`, `rate`, and `faults`, by name. `width_ms` is added to `step_ms` for each verified position beyond the
+first. `faults_on` names the speculative algorithm (`plain` for none) whose servers alone have the faults, and
+`faults_once` a file: the faults are those of the one server that creates it. Where a stand-in driver is named
+(`FAKE_NVML_STATE`), its board draws its busy power while a batch runs and lists the server's process.
 
     slow_start_s N          takes N seconds before it answers
     never_ready             answers 503 on /ready for ever
@@ -42,6 +45,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from aiohttp import web
 
+from tests.engines.sglang.double_board import DoubleBoard
 from tests.engines.sglang.plans import Backend, Plan, Reference, Scripted
 
 ANSWERS: dict[str, Any] = json.loads(Path(__file__).with_name("answers.json").read_text())
@@ -147,7 +151,8 @@ class Double:
         self.arguments = arguments
         self.config = config
         self.faults: dict[str, Any] = config.get("faults", {})
-        self.step_s = config.get("step_ms", 4) / 1e3
+        self.step_s = (config.get("step_ms", 4) + config.get("width_ms", 0) * (arguments.width - 1)) / 1e3
+        self.board = DoubleBoard()
         self.limit = int(config.get("running_limit", arguments.number("max_running_requests", 64)))
         self.moments = [0.0] * 6
         self.prefilled = [0, 0]
@@ -241,6 +246,13 @@ class Double:
     # -- scheduling
 
     async def _schedule(self) -> None:
+        self.board.busy()
+        try:
+            await self._steps()
+        finally:
+            self.board.idle()
+
+    async def _steps(self) -> None:
         previous_was_decode = False
         while self.running or self.waiting:
             joined = self.waiting[: max(0, self.limit - len(self.running))]
@@ -338,6 +350,20 @@ class Double:
         return web.json_response(self._without(content))
 
 
+def chosen_faults(arguments: Arguments, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the faults that this very server has."""
+    if config.get("faults_on") not in (None, arguments.algorithm or "plain"):
+        return {}
+    once = config.get("faults_once")
+    if once is None:
+        return config.get("faults", {})
+    try:
+        Path(once).open("x").close()
+    except FileExistsError:
+        return {}
+    return config.get("faults", {})
+
+
 def die(faults: dict[str, Any], phase: str) -> None:
     """Exit here if the faults say so."""
     wanted = faults.get("die")
@@ -375,7 +401,7 @@ def capture_lines(arguments: Arguments, faults: dict[str, Any]) -> None:
 
 async def serve(arguments: Arguments, config: dict[str, Any]) -> None:
     """Start as the real server does, then answer until the end."""
-    faults = config.get("faults", {})
+    faults = config["faults"] = chosen_faults(arguments, config)
     if faults.get("ignore_term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if faults.get("orphan"):
