@@ -137,6 +137,8 @@ class WaveResult:
     """Captured graphs ran for target and drafter (True), did not (False), or the engine cannot tell (None)."""
     client_lag_ms: float | None = None
     """Largest delay of the client behind the stream, where a client is between engine and stamps."""
+    faults: tuple[Reason, ...] = ()
+    """What by the engine's own word is wrong with the wave; each is a reason against its rows."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -320,4 +320,4 @@ def _run_flags(wave: Wave, context: Context) -> set[Reason]:
     returned = [r.prompt_id for r in wave.result.requests]
     if sorted(asked) != sorted(returned):
         flags.add(Reason.STREAM_BROKEN)
-    return flags
+    return flags | set(wave.result.faults)

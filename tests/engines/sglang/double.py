@@ -6,8 +6,9 @@ Answers have the shape of `answers.json`, which the real CPU server gave; specul
 source adds. `SPECJOULE_DOUBLE` holds a JSON object: `mode` (scripted or reference), `step_ms`, `kv_tokens`,
 `running_limit`, `rate`, and `faults`, by name. `width_ms` is added to `step_ms` for each verified position beyond the
 first. `faults_on` names the speculative algorithm (`plain` for none) whose servers alone have the faults, and
-`faults_once` a file: the faults are those of the one server that creates it. Where a stand-in driver is named
-(`FAKE_NVML_STATE`), its board draws its busy power while a batch runs and lists the server's process.
+`faults_once` a file: the faults are those of the one server that creates it; `faults_while` a file without which there
+are none. Where a stand-in driver is named (`FAKE_NVML_STATE`), its board draws its busy power while a batch runs and
+lists the server's process.
 
     slow_start_s N          takes N seconds before it answers
     never_ready             answers 503 on /ready for ever
@@ -24,6 +25,7 @@ first. `faults_on` names the speculative algorithm (`plain` for none) whose serv
     no_draft_graph          captures no graph for the draft
     orphan                  starts a child in a session of its own
     ignore_term             ignores SIGTERM
+    running_limit N         runs N requests at once at most
 """
 
 from __future__ import annotations
@@ -153,7 +155,10 @@ class Double:
         self.faults: dict[str, Any] = config.get("faults", {})
         self.step_s = (config.get("step_ms", 4) + config.get("width_ms", 0) * (arguments.width - 1)) / 1e3
         self.board = DoubleBoard()
-        self.limit = int(config.get("running_limit", arguments.number("max_running_requests", 64)))
+        self.limit = int(
+            self.faults.get("running_limit")
+            or config.get("running_limit", arguments.number("max_running_requests", 64))
+        )
         self.moments = [0.0] * 6
         self.prefilled = [0, 0]
         self.chunks = 0
@@ -353,6 +358,8 @@ class Double:
 def chosen_faults(arguments: Arguments, config: dict[str, Any]) -> dict[str, Any]:
     """Return the faults that this very server has."""
     if config.get("faults_on") not in (None, arguments.algorithm or "plain"):
+        return {}
+    if "faults_while" in config and not Path(config["faults_while"]).exists():
         return {}
     once = config.get("faults_once")
     if once is None:

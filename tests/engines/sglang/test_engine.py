@@ -378,6 +378,7 @@ def test_tokens_lost_on_the_way_contradict_the_counts(start: Start, scheme: str)
     engine, _ = start(specs.drafter(scheme, 1 if scheme == "plain" else 2), faults={"lose": 1})
     wave = engine.run(wave_of())
     assert wave.notes["token_count_mismatches"] == ["p0", "p1", "p2", "p3"]
+    assert wave.faults == (Reason.DENOMINATOR_MISMATCH,)
     assert all(r.committed_tokens < 40 and r.cut_tokens >= 1 for r in wave.requests)
 
 

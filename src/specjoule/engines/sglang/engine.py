@@ -377,6 +377,8 @@ def _wave_result(launch: _Launch, wave: Wave, answers: Answers, before: Loads, a
         peak_batch_engine=max((s.running for s in steps), default=None),
         capture_verified=capture.verify(spec.capture, spec.drafter, captured_batches(spec), launch.captured, steps),
         client_lag_ms=wave.lag_ms,
+        # Speculation's cut would absorb a token lost on the way: what was counted and what came have to agree.
+        faults=(Reason.DENOMINATOR_MISMATCH,) if answers.token_count_mismatches else (),
         notes={
             "realized_batch_client": client_mean_batch(requests),
             "steps_logged": len(steps),
