@@ -83,8 +83,7 @@ class SimulatedMeter:
         self.board.idle_until(self.clock.now_ns())
         first = max(start_ns - beyond, float(self.board.opened_ns))
         line = self.board.timeline(first - self._lag - 1.1e9, until)
-        times = self._refresh_times(first, end_ns + beyond)
-        index = np.arange(times.size)
+        number, times = self._refreshes(first, end_ns + beyond)
         seen = times - self._lag
         joules = line.energy(seen)
         offset = np.full(times.size, self._offset_j)
@@ -93,7 +92,8 @@ class SimulatedMeter:
             offset[after] = -float(line.energy(np.asarray(self.reset_ns - self._lag)))
         resolution = self.board.p.meter.resolution_j
         counter = np.floor((joules + offset) / resolution) * resolution
-        started = times - self._dating[index % _TABLE] * self._poll - self._call / 2
+        # By the refresh's own number: a table read from each trace's start would date every window's edges alike.
+        started = times - self._dating[number % _TABLE] * self._poll - self._call / 2
         keep = np.ones(times.size, dtype=bool)
         read_start = started.astype(np.int64)
         read_end = read_start + round(self._poll + self._call)
@@ -138,10 +138,12 @@ class SimulatedMeter:
             samples["memory_used_bytes"] = Samples(slow[:1], np.array([self.board.memory_used_bytes]))
         return samples
 
-    def _refresh_times(self, first: float, last: float) -> F64:
+    def _refreshes(self, first: float, last: float) -> tuple[I64, F64]:
+        """Return number and time, ns, of the refreshes between two times."""
         k = np.arange(int((first - self._phase) // self._period), int((last - self._phase) // self._period) + 2)
         times = self._phase + k * self._period + self._jitter[k % _TABLE]
-        return np.asarray(times[(times >= first) & (times <= last)])
+        inside = (times >= first) & (times <= last)
+        return k[inside], times[inside]
 
     @staticmethod
     def _grid(first: float, last: float, period_ms: float) -> I64:
