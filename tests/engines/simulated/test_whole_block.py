@@ -1,4 +1,4 @@
-"""A whole block of the paper's study on simulated boards: how its board's hours are used, and its joules against truth."""
+"""A whole block of the paper's study on simulated boards: its board's hours, and its joules against the truth."""
 
 from __future__ import annotations
 
