@@ -23,6 +23,8 @@ from specjoule.prompts.corpus import canonical_digest
 from specjoule.study.load import load_study, nearest
 from specjoule.study.model import Study
 
+PARTS = ("requests", "acceptance", "gaps", "to_eos", "timeline")
+"""Flat tables that collect makes of a block's nested columns (`windows.nested.PARTS`, which imports too much here)."""
 DEFAULT_STUDY = Path("config/config.yaml")
 
 
@@ -95,6 +97,10 @@ class Project:
     def rows(self, block_id: str) -> Path:
         """Collected rows of a block."""
         return self.collected / self.name / "blocks" / f"{block_id}.parquet"
+
+    def parts(self, block_id: str) -> dict[str, Path]:
+        """Flat tables of a block's nested columns, by name: requests, acceptance, gaps, ..."""
+        return {name: self.collected / self.name / name / f"{block_id}.parquet" for name in PARTS}
 
     @cached_property
     def validity_digest(self) -> str:

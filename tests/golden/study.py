@@ -75,7 +75,7 @@ def golden_context() -> Context:
     analysis = study.file.analysis.model_copy(update={"mixes": {"chat": {"conversation": 0.7, "code": 0.3}}})
     return Context(
         data.rows, "golden", analysis=analysis, models=study.models, drafters=study.drafters, gpus=study.gpus,
-        raw_root=RAW, nested_frames=data.nested,
+        nested=data.nested,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from specjoule.engines.simulated.synthetic import narrowed
 from specjoule.study.load import load_study
 from specjoule.study.model import Study
 from specjoule.tables.context import Context
+from specjoule.tables.ingest import ingest
 from specjoule.windows.collect import collect_files, drifts_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,5 +121,5 @@ def context_of(study: Study, rows: pd.DataFrame, raw: Path | None = None) -> Con
     """The analysis of these rows."""
     return Context(
         rows, study.name, analysis=study.file.analysis, models=study.models, drafters=study.drafters, gpus=study.gpus,
-        raw_root=raw,
+        nested=ingest([raw], study.file.validity).nested if raw else None,
     )  # fmt: skip

@@ -36,8 +36,8 @@ def collected(project: Project, calibration: Calibration | None) -> tuple[Any, l
     drifts = drifts_of(json.loads(project.record(block.id).read_text()))
     files = [project.raw_file(c) for c in block.cells]
     rules = project.study.file.validity
-    table, changes = collect_recomputed(files, project.raw, rules, drifts, lambda uuid: calibration)
-    return table.to_pandas(), changes, collect_files(files, project.raw, rules, drifts).to_pandas()
+    again, changes = collect_recomputed(files, project.raw, rules, drifts, lambda uuid: calibration)
+    return again.rows.to_pandas(), changes, collect_files(files, project.raw, rules, drifts).to_pandas()
 
 
 def test_without_a_new_calibration_every_energy_comes_out_as_stored(measured: Project) -> None:

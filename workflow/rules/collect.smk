@@ -1,11 +1,12 @@
-# From raw files to one table of judged rows a block.
+# From raw files to a block's tables: judged rows, and what tables and figures need of the nested columns.
 
 
 rule collect_block:
     input:
         lambda wildcards: PROJECT.record(wildcards.block),
     output:
-        PROJECT.collected / PROJECT.name / "blocks" / "{block}.parquet",
+        PROJECT.rows("{block}"),
+        list(PROJECT.parts("{block}").values()),
     log:
         PROJECT.logs / PROJECT.name / "collect" / "{block}.log",
     resources:
@@ -15,4 +16,4 @@ rule collect_block:
     message:
         "Judging the windows of block {wildcards.block}"
     shell:
-        "{PYTHON} workflow/scripts/collect_block.py {PROJECT.arguments} --block {wildcards.block} --output {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "{PYTHON} workflow/scripts/collect_block.py {PROJECT.arguments} --block {wildcards.block} --output {output[0]} 2> {log} || {{ cat {log} >&2; exit 1; }}"

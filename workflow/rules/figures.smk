@@ -22,6 +22,7 @@ ITEM_FILES = [item_file(item, file) for item in ITEMS.values() for file in item.
 rule paper_figures:
     input:
         [PROJECT.rows(block) for block in BLOCKS],
+        [part for block in BLOCKS for part in PROJECT.parts(block).values()],
     output:
         ITEM_FILES,
         PROJECT.figures / "manifest.json",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specjoule.errors import SpecJouleError
-from specjoule.workflow import DEFAULT_STUDY, Project, open_project
+from specjoule.workflow import DEFAULT_STUDY, PARTS, Project, open_project
 
 
 def _parser(text: str) -> argparse.ArgumentParser:
@@ -43,20 +43,20 @@ def measure_main(argv: Sequence[str] | None = None) -> int:
 
 
 def collect_main(argv: Sequence[str] | None = None) -> int:
-    """Judge a block's raw files and write its collected table. Returns the exit code."""
+    """Judge a block's raw files and write its collected tables. Returns the exit code."""
     parser = _parser("Judge the windows of one block.")
     parser.add_argument("--block", required=True)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    from specjoule.windows.collect import collect_files, drifts_of, write_rows
+    from specjoule.windows.collect import collect, drifts_of, write_collected
 
     try:
         project = _project(arguments)
         block = project.block(arguments.block)
         record = json.loads(project.record(block.id).read_text(encoding="utf-8"))
         files = [project.raw_file(cell) for cell in block.cells]
-        table = collect_files(files, project.raw, project.study.file.validity, drifts_of(record))
-        write_rows(table, arguments.output)
+        collected = collect(files, project.raw, project.study.file.validity, drifts_of(record))
+        write_collected(collected, arguments.output, project.parts(block.id))
     except SpecJouleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -71,7 +71,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
-    from specjoule.windows.collect import read_rows
+    from specjoule.windows.collect import StoredNested, read_rows
 
     try:
         project = _project(arguments)
@@ -83,7 +83,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
             models=study.models,
             drafters=study.drafters,
             gpus=study.gpus,
-            raw_root=project.raw,
+            nested=StoredNested({name: [project.parts(block.id)[name] for block in project.blocks] for name in PARTS}),
             records=[json.loads(project.record(block.id).read_text(encoding="utf-8")) for block in project.blocks],
         )
         build_all(context, arguments.output, project.name, only=arguments.only)

@@ -24,7 +24,7 @@ def recompute(
     import statistics
 
     from specjoule.meters.calibration_store import load_calibration
-    from specjoule.windows.collect import collect_recomputed, drifts_of, write_rows
+    from specjoule.windows.collect import collect_recomputed, drifts_of, write_collected
 
     project = project_from(study, overrides)
 
@@ -40,8 +40,8 @@ def recompute(
         record = json.loads(project.record(block.id).read_text(encoding="utf-8"))
         files = [project.raw_file(cell) for cell in block.cells]
         rules = project.study.file.validity
-        table, changed = collect_recomputed(files, project.raw, rules, drifts_of(record), calibration_of)
-        write_rows(table, project.rows(block.id))
+        collected, changed = collect_recomputed(files, project.raw, rules, drifts_of(record), calibration_of)
+        write_collected(collected, project.rows(block.id), project.parts(block.id))
         changes += changed
     largest = max((abs(c) for c in changes), default=None)
     median = statistics.median(changes) if changes else None

@@ -118,21 +118,23 @@ def reanalyse(folder: Path, output: Path) -> list[Path]:
     from specjoule.study.load import load_study
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
-    from specjoule.windows.collect import collect_files, drifts_of
+    from specjoule.windows.collect import collect, drifts_of
+    from specjoule.windows.nested import combine
 
     study = load_study(folder / "config" / "study.yaml")
     raw_root = folder / "results" / "raw"
-    tables, records = [], []
+    blocks, records = [], []
     for path in sorted((folder / "results" / "blocks" / study.name).glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         records.append(record)
         files = [raw_root / name for name in record["cells"] if (raw_root / name).is_file()]
-        tables.append(collect_files(files, raw_root, study.file.validity, drifts_of(record)))
-    if not tables:
+        blocks.append(collect(files, raw_root, study.file.validity, drifts_of(record)))
+    if not blocks:
         raise StoreError(f"{folder}: holds no blocks of study '{study.name}'; name the folder of an opened bundle")
+    rows = pa.concat_tables([b.rows for b in blocks]).to_pandas()
     context = Context(
-        pa.concat_tables(tables).to_pandas(), study.name, analysis=study.file.analysis, models=study.models,
-        drafters=study.drafters, gpus=study.gpus, raw_root=raw_root, records=records,
+        rows, study.name, analysis=study.file.analysis, models=study.models,
+        drafters=study.drafters, gpus=study.gpus, nested=combine([b.nested for b in blocks]), records=records,
     )  # fmt: skip
     return build_all(context, output)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Tables, figures and advice from raw windows.", no_args_is_help=True)
 
 DEFAULT_CACHE = Path(".cache/analysis")
+OWN_CACHE = ".cache"
+"""Folder within the output where `analyse` remembers the blocks it has read."""
 RawFolders = Annotated[
     list[Path], typer.Argument(metavar="RAW_DIR...", help="folders of raw windows, e.g. results/raw")
 ]
@@ -38,8 +40,7 @@ def open_context(folders: list[Path], study: Path | None, cache: Path | None = D
         known = {
             "analysis": loaded.file.analysis, "models": loaded.models, "drafters": loaded.drafters, "gpus": loaded.gpus,
         }  # fmt: skip
-    root = folders[0] if len(folders) == 1 and folders[0].is_dir() else None
-    return Context(data.rows, name, raw_root=root, nested_frames=data.nested, **known)
+    return Context(data.rows, name, nested=data.nested, **known)
 
 
 @app.command()
@@ -48,13 +49,19 @@ def analyse(
     output: Annotated[Path, typer.Option("--output", help="folder for tables, figures and manifest.json")],
     only: Annotated[list[str] | None, typer.Option("--only", help="build only these items; may be repeated")] = None,
     study: StudyOption = None,
-    cache: CacheOption = DEFAULT_CACHE,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="where blocks already read are remembered (default: in the output)")
+    ] = None,
 ) -> None:
     """Build every table and figure from folders of raw windows."""
+    from specjoule.tables.ingest import forget_others
     from specjoule.tables.registry import build_all, check_names
 
     names = check_names([n for text in only or [] for n in text.split(",")])
-    paths = build_all(open_context(folders, study, cache), output, only=names or None)
+    context = open_context(folders, study, cache or output / OWN_CACHE)
+    if cache is None:
+        forget_others(output / OWN_CACHE, context.nested)
+    paths = build_all(context, output, only=names or None)
     typer.echo(f"{len(paths)} files in {output}; {paths[-1].name} lists every item with its question and rule")
 
 

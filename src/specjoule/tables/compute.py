@@ -387,7 +387,7 @@ def frontier(context: Context) -> pd.DataFrame:
 def gaps(context: Context) -> pd.DataFrame:
     """Distribution of gaps at the largest batch that plain and a drafter share."""
     from specjoule.pairs.tail import distribution_percentiles, gap_distribution
-    from specjoule.tables.nested import GAP_EDGES_MS
+    from specjoule.windows.nested import GAP_EDGES_MS
 
     nested = context.nested
     if nested is None or nested.gaps.empty:
@@ -431,11 +431,11 @@ def language_points(context: Context) -> pd.DataFrame:
 
 def timeline(context: Context) -> pd.DataFrame:
     """Power and clock of one block, with its windows."""
-    from specjoule.tables.traces import block_timeline
+    from specjoule.pairs.timeline import block_timeline
 
-    if context.raw_root is None or context.counted.empty:
+    if context.nested is None or context.counted.empty:
         return NOTHING
-    return block_timeline(context.raw_root, context.rows)
+    return block_timeline(context.nested.timeline, context.rows)
 
 
 def drift_points(context: Context) -> pd.DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -20,7 +19,8 @@ from specjoule.tables.provenance import provenance_words
 
 if TYPE_CHECKING:
     from specjoule.statistics.floor import DetectionFloor
-    from specjoule.tables.nested import Nested
+    from specjoule.windows.collect import StoredNested
+    from specjoule.windows.nested import Nested
 
 
 @dataclass
@@ -35,10 +35,8 @@ class Context:
     drafters: Mapping[str, Drafter] = field(default_factory=dict)
     gpus: Mapping[str, Gpu] = field(default_factory=dict)
     """Catalogue entries, where known: sizes, training origins, balance points; what needs them is empty without."""
-    raw_root: Path | None = None
-    """Folder that `raw_file` starts from; items of nested columns are empty without it (or without `nested_frames`)."""
-    nested_frames: Nested | None = None
-    """Nested columns already flattened (by `ingest`)."""
+    nested: Nested | StoredNested | None = None
+    """Flat frames of the raw files' nested columns; items of those are empty without it."""
     records: Sequence[Mapping[str, Any]] = ()
     """Block records, for the settings in which launches differ."""
 
@@ -99,17 +97,6 @@ class Context:
     def configurations(self) -> pd.DataFrame:
         """Medians over seeds of energy and latency per configuration."""
         return configurations(self.counted)
-
-    @cached_property
-    def nested(self) -> Nested | None:
-        """Flat frames of the raw files' nested columns, or None where the raw files are not at hand."""
-        if self.nested_frames is not None:
-            return self.nested_frames
-        if self.raw_root is None:
-            return None
-        from specjoule.tables.nested import read_nested
-
-        return read_nested(self.raw_root, sorted(self.rows["raw_file"].dropna().unique()))
 
     @property
     def meters(self) -> list[str]:

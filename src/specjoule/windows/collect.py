@@ -1,15 +1,22 @@
-"""Collect: from raw files to one table of scalar rows a block, with the verdict that alone decides.
+"""Collect: from raw files to a block's tables: scalar rows with the verdict that alone decides, and flat nested frames.
 
-Raw files are never changed. The provisional verdict in the journal comes from the same function (`windows.validity`).
+Every analysis starts here, whether Snakemake or a folder of raw windows asked for it: each raw file is read once, and
+only the columns that are needed. Raw files are never changed. The provisional verdict in the journal comes from the
+same rules (`windows.validity`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specjoule.errors import StoreError
@@ -18,83 +25,99 @@ from specjoule.meters.base import Calibration
 from specjoule.reasons import Reason, Validity
 from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import read_window_table
+from specjoule.windows.judging import JUDGED_FIELDS, judge_table
+from specjoule.windows.nested import (
+    LIST_FIELDS,
+    PARTS,
+    REFRESH_FIELDS,
+    REQUEST_FIELDS,
+    SAMPLE_FIELDS,
+    Nested,
+    combine,
+    flatten,
+    thin_timeline,
+)  # fmt: skip
 from specjoule.windows.recompute import recompute_rows
-from specjoule.windows.schema import ARROW_SCHEMA, COLLECTED, SCALARS
-from specjoule.windows.validity import judge_rows
+from specjoule.windows.schema import (
+    ARROW_SCHEMA,
+    BY_NAME,
+    COLLECTED,
+    SCALARS,
+)  # fmt: skip
+
+Drifts = Mapping[tuple[str, bool, int | None], float | None]
+"""A block's drift by (segment, capture, locked clock)."""
 
 ROWS_SCHEMA: pa.Schema = pa.schema(
     [ARROW_SCHEMA.field(name) for name in SCALARS] + [pa.field(c.name, c.type, nullable=c.nullable) for c in COLLECTED]
 )
 """The collected table: every scalar column of the raw files plus the verdict."""
 
+BATCH = 32
+"""Raw files flattened at a time: enough to pay for the calls, little enough that a batch stays in the cache."""
 
-def collect_files(
-    files: Iterable[Path],
-    raw_root: Path,
-    rules: ValidityConfig,
-    drifts: Mapping[tuple[str, bool, int | None], float | None],
-) -> pa.Table:
-    """Return the rows of the raw `files` with validity and reasons.
 
-    `drifts` maps (segment, capture, locked clock) to the block's drift; where it is beyond the limit every row of that
-    segment is invalid, where it is unknown (no closing plain) rows keep their verdict and the drift is null.
-    Raises StoreError naming a file that cannot be read.
+def _projected(**nested: Sequence[str]) -> pa.Schema:
+    """Return the raw schema, in its order: all scalars, and of the nested columns named here these fields."""
+    found = []
+    for field in ARROW_SCHEMA:
+        if field.name in nested:
+            inner = [f for f in field.type.value_type if f.name in nested[field.name]]
+            found.append(pa.field(field.name, pa.list_(pa.struct(inner))))
+        elif field.name in SCALARS:
+            found.append(field)
+    return pa.schema(found)
+
+
+_JUDGED_SCHEMA = _projected(requests=JUDGED_FIELDS)
+_WHOLE_SCHEMA = _projected(
+    requests=(*REQUEST_FIELDS, *LIST_FIELDS, *JUDGED_FIELDS), refreshes=REFRESH_FIELDS, samples=SAMPLE_FIELDS
+)
+"""What is read of a raw file: nested columns only as far as a table or figure asks for them."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A block's tables."""
+
+    rows: pa.Table
+    """Of `ROWS_SCHEMA`."""
+    nested: Nested
+
+
+def collect(files: Iterable[Path], raw_root: Path, rules: ValidityConfig, drifts: Drifts | None = None) -> Collected:
+    """Read the raw `files` of a block once; return its rows with validity and reasons, and its nested frames.
+
+    `drifts` are the block record's; without them they are computed from the rows. Where the drift is beyond the limit
+    every row of that segment is invalid; where it is unknown (no closing plain) rows keep their verdict and the drift
+    is null. Raises StoreError naming a file that cannot be read or lacks a column.
     """
-    tables = [_collect_file(file, raw_root, rules, drifts) for file in files]
-    return pa.concat_tables(tables) if tables else ROWS_SCHEMA.empty_table()
+    rows, nested = [], []
+    for table, names in _batches(files, raw_root, _WHOLE_SCHEMA):
+        rows.append(_judged(table, names, rules))
+        nested.append(flatten(table))
+    return _finished(rows, nested, rules, drifts)
 
 
-def _collect_file(
-    file: Path, raw_root: Path, rules: ValidityConfig, drifts: Mapping[tuple[str, bool, int | None], float | None]
-) -> pa.Table:
-    return _judged(read_window_table(file, columns=[*SCALARS, "requests"]), file, raw_root, rules, drifts)
-
-
-def _judged(
-    table: pa.Table,
-    file: Path,
-    raw_root: Path,
-    rules: ValidityConfig,
-    drifts: Mapping[tuple[str, bool, int | None], float | None],
-) -> pa.Table:
-    rows = table.select(list(SCALARS)).to_pylist()
-    requests = table.column("requests").to_pylist()
-    verdicts, reasons, drift_column = [], [], []
-    for row, verdict in zip(rows, judge_rows(rows, requests, rules), strict=True):
-        found = list(verdict.reasons)
-        validity = verdict.validity
-        drift = drifts.get((row["segment_id"], row["capture"], row["locked_mhz"]))
-        if drift is not None and abs(drift) > rules.max_block_drift and validity is not Validity.NOT_MEASURED:
-            found.append(Reason.BLOCK_DRIFT)
-            validity = Validity.INVALID
-        verdicts.append(str(validity))
-        reasons.append(",".join(str(r) for r in found) or None)
-        drift_column.append(drift)
-    added = [
-        pa.array(verdicts, pa.string()),
-        pa.array(reasons, pa.string()),
-        pa.array(drift_column, pa.float64()),
-        pa.array(
-            [str(file.relative_to(raw_root)) if file.is_relative_to(raw_root) else str(file)] * len(rows), pa.string()
-        ),
-    ]
-    scalar = table.select(list(SCALARS)).cast(pa.schema([ARROW_SCHEMA.field(n) for n in SCALARS]))
-    return pa.Table.from_arrays([*scalar.columns, *added], schema=ROWS_SCHEMA)
+def collect_files(files: Iterable[Path], raw_root: Path, rules: ValidityConfig, drifts: Drifts | None) -> pa.Table:
+    """As `collect`, the rows alone; reads no more of the nested columns than the verdict needs."""
+    rows = [_judged(table, names, rules) for table, names in _batches(files, raw_root, _JUDGED_SCHEMA)]
+    return _with_drift(pa.concat_tables(rows) if rows else ROWS_SCHEMA.empty_table(), rules, drifts)
 
 
 def collect_recomputed(
     files: Iterable[Path],
     raw_root: Path,
     rules: ValidityConfig,
-    drifts: Mapping[tuple[str, bool, int | None], float | None],
+    drifts: Drifts | None,
     calibrations: Callable[[str | None], Calibration | None],
-) -> tuple[pa.Table, list[float]]:
-    """As `collect_files`, with every energy computed again from its stored trace; raw files stay as they are.
+) -> tuple[Collected, list[float]]:
+    """As `collect`, with every energy computed again from its stored trace; raw files stay as they are.
 
     `calibrations` gives the present calibration of a board by its UUID, or None to keep the lag a row was measured
     with. Also returns the relative change of every window's energy that is known before and after.
     """
-    tables, changes = [], []
+    judged, nested, changes = [], [], []
     for file in files:
         rows = read_window_table(file).to_pylist()
         for row, again in zip(rows, recompute_rows(rows, calibrations(rows[0]["gpu_uuid"])), strict=True):
@@ -103,8 +126,123 @@ def collect_recomputed(
                 if again.relative_change is not None:
                     changes.append(again.relative_change)
         table = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
-        tables.append(_judged(table.select([*SCALARS, "requests"]), file, raw_root, rules, drifts))
-    return (pa.concat_tables(tables) if tables else ROWS_SCHEMA.empty_table()), changes
+        judged.append(_judged(table, [_name(file, raw_root)] * len(table), rules))
+        nested.append(flatten(table))
+    return _finished(judged, nested, rules, drifts), changes
+
+
+def _finished(rows: list[pa.Table], nested: list[Nested], rules: ValidityConfig, drifts: Drifts | None) -> Collected:
+    if not rows:
+        return Collected(ROWS_SCHEMA.empty_table(), flatten(_WHOLE_SCHEMA.empty_table()))
+    frames = combine(nested)
+    whole = Nested(**{name: getattr(frames, name) for name in PARTS if name != "timeline"},
+                   timeline=thin_timeline(frames.timeline))  # fmt: skip
+    return Collected(_with_drift(pa.concat_tables(rows), rules, drifts), whole)
+
+
+def _batches(files: Iterable[Path], raw_root: Path, schema: pa.Schema) -> Iterator[tuple[pa.Table, list[str]]]:
+    """Yield the files' tables, `BATCH` files at a time, with the name of each row's file."""
+    tables: list[pa.Table] = []
+    names: list[str] = []
+    for file in files:
+        table = read_columns(file, schema)
+        tables.append(table)
+        names += [_name(file, raw_root)] * len(table)
+        if len(tables) == BATCH:
+            yield pa.concat_tables(tables).combine_chunks(), names
+            tables, names = [], []
+    if tables:
+        yield pa.concat_tables(tables).combine_chunks(), names
+
+
+def _name(file: Path, raw_root: Path) -> str:
+    return str(file.relative_to(raw_root)) if file.is_relative_to(raw_root) else str(file)
+
+
+def read_columns(file: Path, schema: pa.Schema) -> pa.Table:
+    """Read the columns of `schema` (nested ones by their fields) from a raw file of this or an earlier release.
+
+    A column or field that the file does not have is null. Raises StoreError where it must not be null or is of
+    another type.
+    """
+    table = read_window_table(file, _column_paths(schema))
+    if not table.schema.equals(schema):
+        table = _conformed(table, schema, file)
+    return table.replace_schema_metadata(None)
+
+
+@lru_cache(maxsize=8)
+def _column_paths(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the names by which Parquet knows the columns of a schema, fields of nested ones each."""
+    out: list[str] = []
+    for field in schema:
+        nested = pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)
+        out += [f"{field.name}.list.element.{f.name}" for f in field.type.value_type] if nested else [field.name]
+    return tuple(out)
+
+
+def _conformed(table: pa.Table, schema: pa.Schema, file: Path) -> pa.Table:
+    arrays = []
+    have = dict(zip(table.column_names, table.columns, strict=True))
+    for field in schema:
+        column = have.get(field.name)
+        if column is not None:
+            try:
+                arrays.append(column if column.type.equals(field.type) else _as_type(column, field.type))
+            except (pa.ArrowException, ValueError) as error:
+                raise StoreError(
+                    f"{file}: column '{field.name}' is no {field.type} ({str(error).splitlines()[0]})"
+                ) from error
+        elif BY_NAME[field.name].nullable:
+            arrays.append(pa.nulls(len(table), field.type))
+        else:
+            raise StoreError(f"{file}: lacks the column '{field.name}' that every raw window has")
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> Any:
+    """Cast a column; fields that a list of structs lacks become null."""
+    if not (pa.types.is_list(wanted) and pa.types.is_struct(wanted.value_type)):
+        return column.cast(wanted)
+    lists = column.combine_chunks()
+    items = lists.values
+    have = {f.name for f in items.type}
+    inner = [
+        items.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(items), f.type) for f in wanted.value_type
+    ]
+    struct = pa.StructArray.from_arrays(inner, fields=list(wanted.value_type))
+    return pa.ListArray.from_arrays(lists.offsets, struct, type=wanted, mask=lists.is_null())
+
+
+def _judged(table: pa.Table, names: list[str], rules: ValidityConfig) -> pa.Table:
+    """Return the scalar rows with their verdict; the block's drift is still to come."""
+    verdicts = judge_table(table, rules)
+    added = [
+        pa.array([str(v.validity) for v in verdicts], pa.string()),
+        pa.array([",".join(str(r) for r in v.reasons) or None for v in verdicts], pa.string()),
+        pa.nulls(len(table), pa.float64()),
+        pa.array(names, pa.string()),
+    ]
+    return pa.Table.from_arrays([*table.select(list(SCALARS)).columns, *added], schema=ROWS_SCHEMA)
+
+
+def _with_drift(rows: pa.Table, rules: ValidityConfig, drifts: Drifts | None) -> pa.Table:
+    known = drifts_of_rows(rows) if drifts is None else drifts
+    keys = zip(*(rows[name].to_pylist() for name in ("segment_id", "capture", "locked_mhz")), strict=True)
+    drift = np.array([np.nan if (d := known.get(key)) is None else d for key in keys], dtype=np.float64)
+    measured = pc.not_equal(rows["validity"], str(Validity.NOT_MEASURED)).to_numpy(zero_copy_only=False)
+    beyond = pa.array((np.abs(drift) > rules.max_block_drift) & measured)
+    code = str(Reason.BLOCK_DRIFT)
+    reasons = rows["validity_reason"]
+    more = pc.fill_null(pc.binary_join_element_wise(reasons, code, ","), code)
+    changed = {
+        "validity": pc.if_else(beyond, str(Validity.INVALID), rows["validity"]),
+        "validity_reason": pc.if_else(beyond, more, reasons),
+        "block_drift": pa.array(drift, from_pandas=True),
+    }
+    for name, column in changed.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), ROWS_SCHEMA.field(name), column)
+    return rows
 
 
 def drifts_of(record: Mapping[str, Any]) -> dict[tuple[str, bool, int | None], float | None]:
@@ -116,18 +254,83 @@ def drifts_of(record: Mapping[str, Any]) -> dict[tuple[str, bool, int | None], f
     }
 
 
+def drifts_of_rows(rows: pa.Table) -> dict[tuple[str, bool, int | None], float | None]:
+    """Return the drift by (segment, capture, locked clock) where no block record is at hand, as a record has it.
+
+    Median over the valid attempts of the closing plain launch of J/token over that of the same cell's first valid
+    attempt before, minus 1. A segment without one is left out.
+    """
+    keys = ["segment_id", "capture", "locked_mhz"]
+    attempt = ["cell_hash", "role", "attempt", "launch"]
+    columns = [*keys, *attempt, "validity", "energy_j", "committed_tokens"]
+    plain = rows.filter(pc.and_(pc.equal(rows["window"], "generation"), pc.equal(rows["scheme"], "plain")))
+    frame = plain.select(columns).to_pandas()
+    frame["valid"] = frame["validity"] == str(Validity.VALID)
+    each = frame.groupby([*keys, *attempt], dropna=False).agg(
+        energy_j=("energy_j", "sum"), tokens=("committed_tokens", "sum"), valid=("valid", "all")
+    ).reset_index()  # fmt: skip
+    each = each.loc[each["valid"] & (each["tokens"] > 0)]
+    each["e"] = each["energy_j"] / each["tokens"]
+    first = each.loc[each["role"] == "cell"].drop_duplicates([*keys, "cell_hash"])
+    closing = each.loc[each["role"] == "reference"]
+    both = closing.merge(first, on=[*keys, "cell_hash"], suffixes=("", "_first"))
+    both["ratio"] = both["e"] / both["e_first"]
+    ratios = both.groupby(keys, dropna=False)["ratio"].median()
+    return {
+        (str(segment), bool(capture), None if pd.isna(mhz) else int(mhz)): float(ratio) - 1.0
+        for (segment, capture, mhz), ratio in ratios.items()
+    }
+
+
+# -- the tables on disk
+
+
 def write_rows(table: pa.Table, path: Path) -> None:
     """Write a collected table atomically."""
     write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 
+def write_collected(collected: Collected, rows: Path, parts: Mapping[str, Path]) -> None:
+    """Write a block's tables atomically, each to its own file; `parts` maps the names of `PARTS` to paths.
+
+    The rows come last: where they are, the others are.
+    """
+    for name in PARTS:
+        table = pa.Table.from_pandas(getattr(collected.nested, name), preserve_index=False)
+        write_rows(table.replace_schema_metadata(None), parts[name])
+    write_rows(collected.rows, rows)
+
+
 def read_rows(paths: Sequence[Path]) -> Any:
     """Return collected tables as one pandas frame, in order. Raises StoreError."""
+    return _read(paths, ROWS_SCHEMA).to_pandas()
+
+
+def _read(paths: Sequence[Path], empty: pa.Schema | None = None) -> pa.Table:
     tables = []
     for path in paths:
         try:
-            tables.append(pq.read_table(path))
+            tables.append(pq.ParquetFile(path).read(use_threads=False))
         except (OSError, pa.ArrowException, ValueError) as error:
             raise StoreError(f"{path}: cannot be read as a collected table ({str(error).splitlines()[0]})") from error
-    table = pa.concat_tables(tables) if tables else ROWS_SCHEMA.empty_table()
-    return table.to_pandas()
+    # An empty frame of a block in which nothing ran may lack types.
+    return pa.concat_tables(tables, promote_options="permissive") if tables else (empty or pa.schema([])).empty_table()
+
+
+class StoredNested:
+    """`Nested` of several blocks from disk; a frame is read when it is first asked for, and kept."""
+
+    def __init__(self, parts: Mapping[str, Sequence[Path]]) -> None:
+        self._parts = parts
+        self._read: dict[str, pd.DataFrame] = {}
+
+    def files(self, name: str) -> Sequence[Path]:
+        """Return the files of one of `PARTS`."""
+        return self._parts[name]
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name not in PARTS:
+            raise AttributeError(name)
+        if name not in self._read:
+            self._read[name] = _read(self._parts[name]).to_pandas()
+        return self._read[name]

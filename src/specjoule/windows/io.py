@@ -40,7 +40,8 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
     if path.is_dir():
         raise StoreError(f"{path}: is a folder, not a raw window file")
     try:
-        file = pq.ParquetFile(path)
+        # In one go: raw files are small, and each access of its own costs a round trip on a cluster's file system.
+        file = pq.ParquetFile(pa.BufferReader(path.read_bytes()))
         version = int((file.schema_arrow.metadata or {}).get(b"specjoule_schema_version", b"0"))
         if version == 0:
             raise StoreError(f"{path}: is a Parquet file but not one of raw windows; name a file below results/raw")
@@ -49,7 +50,7 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
                 f"{path}: was written by a newer release (schema {version}, this one reads up to {SCHEMA_VERSION}); "
                 "upgrade specjoule"
             )
-        table = file.read(columns=list(columns) if columns is not None else None)
+        table = file.read(columns=list(columns) if columns is not None else None, use_threads=False)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file") from None
     except OSError as error:

@@ -5,7 +5,7 @@ Rules are set before the data (`ValidityConfig`); each names its reason code. An
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ ENVIRONMENTAL = frozenset(
 """Reasons that lie in the environment of one attempt: worth one more, never in what was generated."""
 
 
+Attempt = tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Validity of one row, with every reason that speaks against it."""
@@ -35,10 +38,27 @@ class Verdict:
     reasons: tuple[Reason, ...]
 
 
-def judge(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None, rules: ValidityConfig) -> Verdict:
+JUDGED: tuple[str, ...] = (
+    "status", "reason", "flags", "window", "energy_j", "committed_tokens", "power_limit_w", "power_mean_w",
+    "energy_uncertainty_j", "power_integral_j", "duration_s", "foreign_processes", "load_average", "throttle_reasons",
+    "locked_mhz", "sm_clock_mean_mhz", "capture", "capture_verified", "draft_width_changed", "client_lag_ms",
+    "realized_batch", "realized_batch_engine", "verify_width", "ignore_eos", "max_new_tokens", "unique_prompts",
+    "concurrency", "cached_tokens", "cell_hash", "segment_id", "launch", "attempt", "role",
+)  # fmt: skip
+"""Columns that a verdict is made from."""
+
+
+def judge(
+    row: Mapping[str, Any],
+    requests: Sequence[Mapping[str, Any]] | None,
+    rules: ValidityConfig,
+    *,
+    accounted: bool = False,
+) -> Verdict:
     """Return the verdict on one raw row.
 
-    `requests` are the generation row's nested records (needed for the sums over requests; None on a decode row).
+    `requests` are the generation row's nested records (needed for the sums over requests; None on a decode row);
+    `accounted`: they are already known to satisfy every identity, and are not looked at.
     A run that yielded nothing (infeasible, failed) is `not_measured` with the run's own reason.
     """
     if row["status"] in (Status.INFEASIBLE, Status.FAILED):
@@ -48,7 +68,7 @@ def judge(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None, 
     reasons += _energy_reasons(row, rules)
     reasons += _board_reasons(row, rules)
     if row["window"] == "generation":
-        reasons += _accounting_reasons(row, requests or ())
+        reasons += [] if accounted else _accounting_reasons(row, requests or ())
         reasons += _prompt_reasons(row)
     distinct = tuple(dict.fromkeys(reasons))
     return Verdict(Validity.INVALID if distinct else Validity.VALID, distinct)
@@ -65,19 +85,33 @@ def judge_rows(
     attempt's rows invalid as one that occurs twice in a batch does.
     """
     verdicts = [judge(row, nested, rules) for row, nested in zip(rows, requests, strict=True)]
-    counted: dict[tuple[Any, ...], list[int]] = {}
-    for row, nested in zip(rows, requests, strict=True):
-        if row["window"] == "generation" and nested:
-            total = counted.setdefault(_attempt_of(row), [0, 0])
-            total[0] += sum(_degenerate(r, rules) for r in nested)
-            total[1] += len(nested)
+    answers = [(sum(_degenerate(r, rules) for r in nested), len(nested)) if nested else (0, 0) for nested in requests]
+    return with_repetition(rows, verdicts, answers, _repeating(rows, requests), rules)
+
+
+def with_repetition(
+    rows: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Verdict],
+    answers: Sequence[tuple[int, int]],
+    again: Set[Attempt],
+    rules: ValidityConfig,
+) -> list[Verdict]:
+    """Add the attempt-wide rules on repetition.
+
+    `answers` are (repetitive, all) answers of each row, `again` the attempts in which a prompt occurs in two waves.
+    """
+    counted: dict[Attempt, list[int]] = {}
+    for row, (bad, n) in zip(rows, answers, strict=True):
+        if row["window"] == "generation" and n:
+            total = counted.setdefault(attempt_of(row), [0, 0])
+            total[0] += bad
+            total[1] += n
     looping = {key for key, (bad, n) in counted.items() if bad / n > rules.max_degenerate_share}
-    again = _repeating(rows, requests)
     out = []
     for row, verdict in zip(rows, verdicts, strict=True):
         reasons = list(verdict.reasons)
         if row["window"] == "generation" and verdict.validity != Validity.NOT_MEASURED:
-            key = _attempt_of(row)
+            key = attempt_of(row)
             reasons += [Reason.REPEATED_PROMPTS] if key in again and Reason.REPEATED_PROMPTS not in reasons else []
             reasons += [Reason.DEGENERATE_OUTPUT] if key in looping else []
         changed = len(reasons) > len(verdict.reasons)
@@ -87,14 +121,14 @@ def judge_rows(
 
 def _repeating(
     rows: Sequence[Mapping[str, Any]], requests: Sequence[Sequence[Mapping[str, Any]] | None]
-) -> set[tuple[Any, ...]]:
+) -> set[Attempt]:
     """Return the attempts in which a prompt occurs in more than one wave."""
-    seen: dict[tuple[Any, ...], set[Any]] = {}
-    again = set()
+    seen: dict[Attempt, set[Any]] = {}
+    again: set[Attempt] = set()
     for row, nested in zip(rows, requests, strict=True):
         if row["window"] != "generation" or not nested:
             continue
-        key = _attempt_of(row)
+        key = attempt_of(row)
         prompts = {r["prompt_id"] for r in nested if r.get("prompt_id") is not None}
         if prompts & seen.setdefault(key, set()):
             again.add(key)
@@ -102,7 +136,8 @@ def _repeating(
     return again
 
 
-def _attempt_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    """Return what tells a row's attempt from others."""
     return (row["cell_hash"], row["segment_id"], row["launch"], row["attempt"], row["role"])
 
 
