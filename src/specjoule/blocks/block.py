@@ -71,22 +71,25 @@ class Launch:
     role: str
     """'cell', or 'reference' for the closing plain."""
     cells: tuple[Cell, ...]
+    instrumentation: str | None = None
 
 
 def plan_segment(block: Block, todo: Sequence[Cell], segment_number: int, reference_cells: int) -> list[Launch]:
     """Return the launches of a segment that measures `todo` (with partners already added) in drawn order.
 
-    For each capture state and clock: plain first (its cells are the denominators and the drift's start), then the
-    drafters in random order, cells in random order within a launch, and at the end plain once more for
-    `reference_cells` of the plain cells. Drawn from the block's seed and the segment's number; recorded in the rows.
+    For each capture state, clock and instrumentation: plain first (its cells are the denominators and the drift's
+    start), then the drafters in random order, cells in random order within a launch, and at the end plain once more for
+    `reference_cells` of the plain cells (under the study's own flags: a board has one drift). Drawn from the block's
+    seed and the segment's number; recorded in the rows.
     """
     rng = random.Random(f"specjoule-order/{block.id}/{segment_number}")
-    conditions = sorted({(c.capture, c.locked_mhz) for c in todo}, key=lambda k: (k[0], k[1] or 0))
+    conditions = sorted({c.condition for c in todo}, key=lambda k: (k[0], k[1] or 0, k[2] or ""))
     rng.shuffle(conditions)
     launches: list[Launch] = []
     closings: list[Launch] = []
-    for capture, mhz in conditions:
-        here = [c for c in todo if (c.capture, c.locked_mhz) == (capture, mhz)]
+    for condition in conditions:
+        capture, mhz, flags = condition
+        here = [c for c in todo if c.condition == condition]
         drafters = sorted({c.drafter for c in here} - {PLAIN})
         rng.shuffle(drafters)
         if MATCHED in drafters and len(drafters) > 1:
@@ -95,11 +98,11 @@ def plan_segment(block: Block, todo: Sequence[Cell], segment_number: int, refere
             drafters.insert(rng.randint(1, len(drafters)), MATCHED)
         plain = _shuffled([c for c in here if c.drafter == PLAIN], rng)
         if plain:
-            launches.append(Launch(PLAIN, capture, mhz, "cell", tuple(plain)))
+            launches.append(Launch(PLAIN, capture, mhz, "cell", tuple(plain), flags))
         for drafter in drafters:
             mine = _shuffled([c for c in here if c.drafter == drafter], rng)
-            launches.append(Launch(drafter, capture, mhz, "cell", tuple(mine)))
-        if plain and reference_cells:
+            launches.append(Launch(drafter, capture, mhz, "cell", tuple(mine), flags))
+        if plain and reference_cells and flags is None:
             # Spread over concurrencies: the drift of the smallest and the largest batch need not be the same.
             spread = sorted(plain, key=lambda c: c.concurrency)
             picks = {round(i * (len(spread) - 1) / max(1, reference_cells - 1)) for i in range(reference_cells)}

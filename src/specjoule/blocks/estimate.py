@@ -25,7 +25,7 @@ def block_seconds(study: Study, cells: Sequence[Cell], measured: Mapping[str, fl
     known = [(measured[c.hash], cell_seconds(study, c)) for c in cells if c.hash in measured]
     forecast = sum(f for _, f in known)
     scale = sum(m for m, _ in known) / forecast if forecast else 1.0
-    launches = len({c.launch_key for c in cells}) + len({(c.capture, c.locked_mhz) for c in cells})
+    launches = len({c.launch_key for c in cells}) + len({c.condition for c in cells})
     work = sum(measured.get(c.hash, cell_seconds(study, c) * scale) for c in cells)
     return work + launches * study.file.blocks.overhead_s
 

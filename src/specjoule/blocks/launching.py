@@ -52,7 +52,12 @@ def launch_spec(
         max_new_tokens=max(c.max_new_tokens for c in block.cells),
         max_prompt_tokens=study.file.protocol.max_prompt_tokens,
         seed=block.seed,
-        settings={**_pinned_release(study), **study.file.engine.settings, **study.file.engine.host_settings},
+        settings={
+            **_pinned_release(study),
+            **study.file.engine.settings,
+            **study.file.engine.host_settings,
+            **({"instrumentation": launch.instrumentation} if launch.instrumentation else {}),
+        },
         device_uuid=board_uuid,
         log_path=log_path,
         cache_dir=cache_dir,

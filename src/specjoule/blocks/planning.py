@@ -151,7 +151,7 @@ def cell_bytes(study: Study, cell: Cell, rate: Pace | None = None) -> float:
 def file_count(blocks: Sequence[BlockProgress]) -> int:
     """Return how many files and folders a study leaves: raw, store (a folder and a file a cell), a block's own."""
     cells = sum(len(b.block.cells) for b in blocks)
-    closing = sum(2 * len({(c.capture, c.locked_mhz) for c in b.block.cells}) for b in blocks)
+    closing = sum(2 * len({c.condition for c in b.block.cells}) for b in blocks)
     launches = sum(len({c.launch_key for c in b.block.cells}) for b in blocks)
     folders = len({c.path.rsplit("/", 1)[0] for b in blocks for c in b.block.cells})
     return 3 * cells + closing + launches + folders + 8 * len(blocks)
@@ -172,7 +172,7 @@ def _planned(study: Study, progress: BlockProgress, rate: Pace) -> PlannedBlock:
         gpu=progress.block.gpu,
         cells=len(progress.block.cells),
         to_measure=len(cells),
-        launches=len({c.launch_key for c in cells}) + len({(c.capture, c.locked_mhz) for c in cells}),
+        launches=len({c.launch_key for c in cells}) + len({c.condition for c in cells}),
         seconds=rate.seconds(study, cells, progress.state.seconds),
         running=progress.holder is not None,
         why=dict(Counter(str(w) for w in progress.todo.values()).most_common()),

@@ -64,7 +64,7 @@ class Pace:
         for cell in cells:
             scale = self.by_model_gpu.get((cell.model, cell.gpu), self.overall)
             work += known.get(cell.hash) or cell_seconds(study, cell) * scale
-        launches = len({c.launch_key for c in cells}) + len({(c.capture, c.locked_mhz) for c in cells})
+        launches = len({c.launch_key for c in cells}) + len({c.condition for c in cells})
         return work + launches * self.launch_s
 
 

@@ -40,7 +40,7 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
     plain = [
         row
         for cell in block.cells
-        if cell.drafter == PLAIN
+        if cell.drafter == PLAIN and cell.instrumentation is None
         for row in _energies(store, cell.hash, rules or ValidityConfig())
     ]
     segments = []
@@ -80,7 +80,7 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
 def settings_compared(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Compare what every launch of a drafter resolved with the plain sides of its pairs.
 
-    One item for each drafter's launch and plain or plain-matched launch of the same capture state and clock: drafter,
+    One item for each drafter's launch and plain or plain-matched launch of the same condition: drafter,
     launch, against, and `differences`, each with setting, kind (scheduler, capacity, other), plain, value. What makes
     the launch the speculative one is no difference.
     """
@@ -105,8 +105,8 @@ def settings_compared(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]
     return found
 
 
-def _condition(launch: dict[str, Any]) -> tuple[Any, Any]:
-    return (launch["capture"], launch["locked_mhz"])
+def _condition(launch: dict[str, Any]) -> tuple[Any, Any, Any]:
+    return (launch["capture"], launch["locked_mhz"], launch.get("instrumentation"))
 
 
 def _energies(store: BlockStore, cell_hash: str, rules: ValidityConfig) -> list[dict[str, Any]]:

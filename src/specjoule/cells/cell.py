@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+Condition = tuple[bool, int | None, str | None]
+"""Capture state, locked clock, instrumentation."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -33,17 +36,17 @@ class Cell:
     fingerprint: str
     """Canonical JSON of the settings shared by the cells of one model, drafter and engine."""
     grids: tuple[str, ...] = ()
+    instrumentation: str | None = None
+    """`minimal` in the sub-study of what the study's own flags cost; None everywhere else."""
 
     @cached_property
     def hash(self) -> str:
         """Digest (sha256, first 32 hex digits) of all that could change the number."""
-        text = json.dumps(
-            [
-                self.fingerprint, self.gpu, self.pool_digest, self.concurrency, self.seed, self.replicate, self.capture,
-                self.locked_mhz, self.context_tokens, self.max_new_tokens, self.waves,
-            ],
-            separators=(",", ":"),
-        )  # fmt: skip
+        parts = [
+            self.fingerprint, self.gpu, self.pool_digest, self.concurrency, self.seed, self.replicate, self.capture,
+            self.locked_mhz, self.context_tokens, self.max_new_tokens, self.waves,
+        ]  # fmt: skip
+        text = json.dumps(parts + ([self.instrumentation] if self.instrumentation else []), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
@@ -51,13 +54,18 @@ class Cell:
         """The axes that a drafter's cell shares with its plain partner."""
         return (
             self.model, self.gpu, self.corpus, self.concurrency, self.seed, self.replicate, self.capture,
-            self.locked_mhz, self.context_tokens, self.max_new_tokens,
+            self.locked_mhz, self.context_tokens, self.max_new_tokens, self.instrumentation,
         )  # fmt: skip
 
     @property
-    def launch_key(self) -> tuple[str, bool, int | None]:
-        """Cells with the same drafter, capture state and clock share one launch of the engine."""
-        return (self.drafter, self.capture, self.locked_mhz)
+    def condition(self) -> Condition:
+        """What a plain launch and the drafters' launches compared with it agree in."""
+        return (self.capture, self.locked_mhz, self.instrumentation)
+
+    @property
+    def launch_key(self) -> tuple[str, Condition]:
+        """Cells with the same drafter and condition share one launch of the engine."""
+        return (self.drafter, self.condition)
 
     @property
     def path(self) -> str:
@@ -72,6 +80,8 @@ class Cell:
             parts.append(f"{self.locked_mhz}mhz")
         if self.context_tokens is not None:
             parts.append(f"ctx{self.context_tokens}")
+        if self.instrumentation is not None:
+            parts.append(self.instrumentation)
         if self.replicate != 1:
             parts.append(f"r{self.replicate}")
         name = "-".join(parts)

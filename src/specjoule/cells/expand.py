@@ -75,14 +75,15 @@ def expand(
                         itl_ms=itl[where],
                         speedup=file.protocol.forecast_speedup,
                     )
-                    for capture, mhz, context, seed, replicate in product(
-                        grid.capture, grid.locked_mhz, grid.context_tokens, grid.seeds, grid.replicates
-                    ):
+                    for capture, mhz, context, flags, seed, replicate in product(
+                        grid.capture, grid.locked_mhz, grid.context_tokens, grid.instrumentation, grid.seeds,
+                        grid.replicates,
+                    ):  # fmt: skip
                         cell = Cell(
                             study=file.study, model=model_name, gpu=gpu_name, drafter=drafter_name, corpus=corpus,
                             concurrency=concurrency, seed=seed, replicate=replicate, capture=capture, locked_mhz=mhz,
                             context_tokens=context, max_new_tokens=max_new, waves=waves, pool_digest=pool.digest,
-                            fingerprint=fingerprints[key], grids=(grid_name,),
+                            fingerprint=fingerprints[key], grids=(grid_name,), instrumentation=flags,
                         )  # fmt: skip
                         _add(cells, cell)
     return list(cells.values())

@@ -16,7 +16,7 @@ import pandas as pd
 
 PARTNER_KEYS: tuple[str, ...] = (
     "study", "site", "block_id", "segment_id", "model", "gpu", "n_gpus", "corpus", "concurrency", "context_tokens",
-    "seed", "replicate", "capture", "locked_mhz", "max_new_tokens", "ignore_eos",
+    "seed", "replicate", "capture", "locked_mhz", "max_new_tokens", "ignore_eos", "instrumentation",
 )  # fmt: skip
 """Factors of the study: the plain cell with the same values in the same segment is the partner."""
 

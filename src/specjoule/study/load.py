@@ -241,6 +241,11 @@ def _refuse_impossible(study: Study, path: Path) -> None:
                     f"{path}: grids.{grid_name}.capture: there are no graphs to capture on '{gpu_name}'; "
                     "set capture: [false]"
                 )
+            if any(grid.instrumentation) and study.file.engine.name in ("reference", "transformers"):
+                raise ConfigurationError(
+                    f"{path}: grids.{grid_name}.instrumentation: engine '{study.file.engine.name}' has no flags to "
+                    "leave out; drop it"
+                )
             if gpu.device == "cpu" and any(mhz is not None for mhz in grid.locked_mhz):
                 raise ConfigurationError(
                     f"{path}: grids.{grid_name}.locked_mhz: clocks of '{gpu_name}' cannot be locked"

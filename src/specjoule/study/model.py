@@ -91,6 +91,8 @@ class Grid(Entry):
     capture: tuple[bool, ...] = (True,)
     locked_mhz: tuple[Positive | None, ...] = (None,)
     context_tokens: tuple[Positive | None, ...] = (None,)
+    instrumentation: tuple[Literal["minimal"] | None, ...] = (None,)
+    """`minimal`: both sides without the flags that only counters and proofs need; null: with them, as all else."""
     max_new_tokens: Positive | None = None
     """Overrides the protocol's, for sub-studies."""
     inferred: tuple[str, ...] = ()
@@ -111,6 +113,7 @@ class Grid(Entry):
             "capture",
             "locked_mhz",
             "context_tokens",
+            "instrumentation",
         ):
             values = getattr(self, key)
             twice = sorted({str(v) for v in values if values.count(v) > 1})

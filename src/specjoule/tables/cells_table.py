@@ -6,8 +6,9 @@ import pandas as pd
 
 COLUMNS: tuple[str, ...] = (
     "model", "gpu", "drafter", "draft_tokens", "verify_width", "concurrency", "corpus", "context_tokens", "seed",
-    "replicate", "capture", "locked_mhz", "role", "attempt", "status", "validity", "reasons", "realized_batch",
-    "n_waves", "duration_s", "energy_j", "energy_uncertainty_j", "committed_tokens", "rounds", "steps", "j_per_token",
+    "replicate", "capture", "locked_mhz", "instrumentation", "role", "attempt", "status", "validity", "reasons",
+    "realized_batch", "n_waves", "duration_s", "energy_j", "energy_uncertainty_j", "committed_tokens", "rounds",
+    "steps", "j_per_token",
     "committed_per_round", "j_per_step", "itl_mean_ms", "throughput_tok_s", "power_mean_w", "host_energy_j", "meter",
     "segment_id", "cell_hash",
 )  # fmt: skip

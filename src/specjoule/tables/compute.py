@@ -14,7 +14,7 @@ NOTHING = pd.DataFrame()
 
 def cells(context: Context) -> pd.DataFrame:
     """All cells."""
-    return cells_table(context.cells)
+    return cells_table(context.every_cell)
 
 
 def schemes(context: Context) -> pd.DataFrame:
@@ -221,6 +221,15 @@ def settings(context: Context) -> pd.DataFrame:
     return settings_differences(context.records)
 
 
+def instrumentation(context: Context) -> pd.DataFrame:
+    """Change of the paired ratio by the study's own flags."""
+    from specjoule.pairs.instrumentation import instrumentation_effect
+
+    if context.every_cell.empty or len(context.every_cell) == len(context.cells):
+        return NOTHING
+    return instrumentation_effect(context.pairs, context.paired_minimal.pairs)
+
+
 def agreement(context: Context) -> pd.DataFrame:
     """Output agreement and its control."""
     from specjoule.pairs.outcomes import agreement as agree
@@ -274,12 +283,13 @@ def to_first_eos(context: Context) -> pd.DataFrame:
 def first_wave(context: Context) -> pd.DataFrame:
     """The headline from the first wave alone, beside all waves."""
     from specjoule.pairs.cells import sum_waves
+    from specjoule.pairs.instrumentation import without_minimal
     from specjoule.pairs.pairing import make_pairs
     from specjoule.pairs.summary import GROUP_KEYS, summarise
 
     if context.summary.empty:
         return NOTHING
-    first = context.rows.loc[(context.rows["wave"] == 0)].assign(waves=1)
+    first = without_minimal(context.rows.loc[(context.rows["wave"] == 0)]).assign(waves=1)
     alone = summarise(make_pairs(sum_waves(first)).pairs)
     keys = [k for k in GROUP_KEYS if k in alone.columns]
     both = context.summary[[*keys, "n_seeds", "saving_median", "ratio_half_range"]].merge(

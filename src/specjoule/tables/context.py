@@ -11,6 +11,7 @@ import pandas as pd
 
 from specjoule.pairs.cells import sum_waves
 from specjoule.pairs.configurations import configurations, counted_cells
+from specjoule.pairs.instrumentation import only_minimal, without_minimal
 from specjoule.pairs.pairing import Pairs, make_pairs
 from specjoule.pairs.summary import summarise
 from specjoule.study.catalogue import Drafter, Gpu, Model
@@ -42,13 +43,18 @@ class Context:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """Every cell attempt over its generation windows."""
+        """Every cell attempt over its generation windows, all under the study's own flags."""
+        return without_minimal(self.every_cell)
+
+    @cached_property
+    def every_cell(self) -> pd.DataFrame:
+        """As `cells`, with those that the sub-study of instrumentation measured under minimal flags."""
         return sum_waves(self.rows, "generation")
 
     @cached_property
     def decode_cells(self) -> pd.DataFrame:
         """Every cell attempt over its decode windows."""
-        return sum_waves(self.rows, "decode")
+        return without_minimal(sum_waves(self.rows, "decode"))
 
     @cached_property
     def paired(self) -> Pairs:
@@ -62,10 +68,18 @@ class Context:
 
         return with_wave_variance(self.paired.pairs, self.rows)
 
-    @property
+    @cached_property
+    def paired_minimal(self) -> Pairs:
+        """Pairs and excluded cells under minimal flags."""
+        return make_pairs(only_minimal(self.every_cell))
+
+    @cached_property
     def excluded(self) -> pd.DataFrame:
         """Speculative cells in no pair, with their reasons."""
-        return self.paired.excluded
+        minimal = only_minimal(self.every_cell)
+        if minimal.empty:
+            return self.paired.excluded
+        return pd.concat([self.paired.excluded, self.paired_minimal.excluded], ignore_index=True)
 
     @cached_property
     def summary(self) -> pd.DataFrame:

@@ -179,6 +179,12 @@ _ALL: tuple[Item, ...] = (
         (), "tables.compute:settings",
     ),
     Item(
+        "table_instrumentation", "table", "Do the flags that count and prove move the answer?",
+        "Paired ratio under the study's flags over that under minimal flags, same block and seed, minus 1; median over "
+        "seeds. Negligible: within half a percent.",
+        ("generation",), "tables.compute:instrumentation", shown="tables.shown:INSTRUMENTATION",
+    ),
+    Item(
         "table_agreement", "table", "How often does a drafter deliver plain's very text?",
         "Whole answers equal to plain's of the same segment and batch, beside plain against a second plain launch.",
         ("generation", "nested"), "tables.compute:agreement",

@@ -51,6 +51,8 @@ NEEDED = (
 )  # fmt: skip
 FACTORS = (*_WHERE, "drafter", "gamma_t", "gamma_board", "gamma_total", "host_spec_j", "host_plain_j", "total_spec_j",
            "total_plain_j")  # fmt: skip
+INSTRUMENTATION = (*_WHERE, "drafter", "ratio_study", "ratio_minimal", "ratio_change", "ratio_change_half_range",
+                   "plain_change", "spec_change", "negligible", "n_seeds")  # fmt: skip
 EOS = (*_WHERE, "drafter", "ratio_full", "ratio_to_eos", "saving_change", "cut_share", "n_seeds")
 FIRST = (*_WHERE, "drafter", "saving_median", "saving_median_first_wave", "saving_change", "ratio_half_range",
          "ratio_half_range_first_wave", "n_seeds")  # fmt: skip

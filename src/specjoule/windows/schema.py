@@ -98,6 +98,7 @@ def _columns() -> tuple[Column, ...]:
         ("window", _S, "-", "'generation' (submission to last token) or 'decode' (batch constant, no prefill)", False),
         ("capture", _B, "-", "graphs were asked to be captured", False),
         ("locked_mhz", _I, "MHz", "SM clock locked; null: default clocks"),
+        ("instrumentation", _S, "-", "'minimal': without the flags for counters and proofs; null: with them"),
         ("weight_dtype", _S, "-", "type of the weights", False),
         ("kv_dtype", _S, "-", "type of the KV cache", False),
         ("sampling", _S, "-", "'greedy'", False),

@@ -24,11 +24,14 @@ PLANNED_BOARD = "GPU-of-the-job"
 def planned_launches(study: Study) -> Iterator[LaunchSpec]:
     """Yield one launch for each model, GPU, drafter, capture state and clock of a study: seeds share their command."""
     blocks = make_blocks(expand(study, load_pools(study)), study.file.blocks.split_by)
-    seen: set[tuple[str, str, str, bool, int | None, tuple[int, ...]]] = set()
+    seen: set[tuple[Any, ...]] = set()
     for block in blocks:
         concurrencies = tuple(sorted({c.concurrency for c in block.cells}))
         for launch in _launches(block):
-            key = (block.model, block.gpu, launch.drafter, launch.capture, launch.locked_mhz, concurrencies)
+            key = (
+                block.model, block.gpu, launch.drafter, launch.capture, launch.locked_mhz, launch.instrumentation,
+                concurrencies,
+            )  # fmt: skip
             if key in seen:
                 continue
             seen.add(key)
@@ -54,5 +57,5 @@ def command_records(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _launches(block: Block) -> Iterator[Launch]:
-    for drafter, capture, mhz in dict.fromkeys((c.drafter, c.capture, c.locked_mhz) for c in block.cells):
-        yield Launch(drafter, capture, mhz, "cell", ())
+    for drafter, (capture, mhz, flags) in dict.fromkeys(c.launch_key for c in block.cells):
+        yield Launch(drafter, capture, mhz, "cell", (), flags)
