@@ -43,7 +43,7 @@ JUDGED: tuple[str, ...] = (
     "energy_uncertainty_j", "power_integral_j", "duration_s", "foreign_processes", "load_average", "throttle_reasons",
     "locked_mhz", "sm_clock_mean_mhz", "capture", "capture_verified", "draft_width_changed", "client_lag_ms",
     "realized_batch", "realized_batch_engine", "verify_width", "ignore_eos", "max_new_tokens", "unique_prompts",
-    "concurrency", "cached_tokens", "cell_hash", "segment_id", "launch", "attempt", "role",
+    "concurrency", "cached_tokens", "cell_hash", "segment_id", "launch", "attempt", "role", "instrumentation",
 )  # fmt: skip
 """Columns that a verdict is made from."""
 
