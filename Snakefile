@@ -11,6 +11,7 @@ from pathlib import Path
 from specjoule.blocks.split import submission_ranks
 from specjoule.cluster.queue import earlier_jobs, queue_listing
 from specjoule.cluster.requests import extra_flags, light_resources, measure_resources
+from specjoule.engines.sglang.prefetch import checkpoints_digest, needs_prefetch
 from specjoule.errors import SpecJouleError
 from specjoule.workflow import open_project, overrides_over
 from specjoule.tables.items import ITEMS
@@ -34,6 +35,7 @@ report: "workflow/report/workflow.rst"
 
 wildcard_constraints:
     block="[^/]+",
+    model="[^/]+",
     item="|".join(ITEMS),
 
 
@@ -51,6 +53,8 @@ localrules:
     all,
     raw,
     figures,
+    prefetch,
+    fetch_checkpoints,
 
 
 rule all:

@@ -102,6 +102,15 @@ class Project:
         """Flat tables of a block's nested columns, by name: requests, acceptance, gaps, ..."""
         return {name: self.collected / self.name / name / f"{block_id}.parquet" for name in PARTS}
 
+    def prefetched(self, model: str) -> Path:
+        """What was fetched from a hub for a model's blocks."""
+        return Path("results/prefetch") / self.name / f"{model}.json"
+
+    @cached_property
+    def prefetch_arguments(self) -> str:
+        """As `arguments`, for the command that fetches checkpoints."""
+        return self.arguments.removeprefix("--study ")
+
     @cached_property
     def validity_digest(self) -> str:
         """Digest of the validity rules: what collect depends on beside the raw files."""

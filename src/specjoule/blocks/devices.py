@@ -86,7 +86,7 @@ def open_devices(
 
         return _with_real_meter(study, ReferenceEngine(), gpu, board, clock_commands)
     if name == "sglang":
-        from specjoule.engines.sglang import SglangEngine
+        from specjoule.engines.sglang.engine import SglangEngine
 
         return _with_real_meter(study, SglangEngine(), gpu, board, clock_commands)
     raise ConfigurationError(f"engine.name: '{name}' is not built yet; choose reference, sglang, simulated or scripted")

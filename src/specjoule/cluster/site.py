@@ -102,6 +102,8 @@ class SiteFile(Entry):
     hooks: Hooks = Hooks()
     boards: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     """Workstations only: UUIDs of this host's boards by kind. Each is lent to one block at a time."""
+    accepted_licenses: tuple[str, ...] = ()
+    """Licences of checkpoints, by the hub's names, that were read and agreed to here; open ones need no agreement."""
     extra: tuple[str, ...] = ()
     """Further sbatch flags for every measuring job."""
 

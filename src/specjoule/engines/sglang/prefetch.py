@@ -1,28 +1,35 @@
 """Fetches every checkpoint of a study on a login node: pinned revisions, size told beforehand, licences agreed to.
 
-    python -m specjoule.engines.sglang.prefetch STUDY.yaml --to FOLDER [--forecast] [--accept-license NAME ...]
+    snakemake prefetch
+    python -m specjoule.engines.sglang.prefetch STUDY.yaml [--to FOLDER] [--forecast] [--accept-license NAME ...]
 
-`engine.host_settings.checkpoints` then names FOLDER, and compute nodes never ask the hub for anything. Needs
+`engine.host_settings.checkpoints` names FOLDER, and compute nodes never ask the hub for anything. Needs
 `huggingface_hub` (in the `reference` extra and in the server's environment).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from specjoule.engines.sglang.checkpoints import PLACEHOLDER, folder_name, is_hub_name
 from specjoule.errors import ConfigurationError, SpecJouleError
+from specjoule.files import write_json
+from specjoule.prompts.corpus import canonical_digest
 from specjoule.study.catalogue import Checkpoint
 
 COMPLETE = ".specjoule-complete"
 OPEN_LICENSES: frozenset[str] = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc0-1.0"})
 """Licences that ask for no agreement; any other has to be accepted by name."""
+
+NAMED = 12
+"""At most so many names in one sentence."""
 
 PATTERNS: tuple[str, ...] = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt", "*.py", "*.tiktoken")
 """What a server loads; other formats of the same weights are left at the hub."""
@@ -82,17 +89,21 @@ class HuggingFace:
         snapshot_download(path, revision=revision, local_dir=folder, allow_patterns=list(PATTERNS))
 
 
-def wanted_checkpoints(study: Any) -> list[Wanted]:
-    """Return the study's checkpoints, each once. Raises ConfigurationError listing all that are not pinned."""
+def wanted_checkpoints(study: Any, models: Collection[str] = ()) -> list[Wanted]:
+    """Return the checkpoints of the study (or of `models` and their drafters alone), each once.
+
+    Raises ConfigurationError naming those that are not pinned.
+    """
     found: dict[tuple[str, str | None], tuple[Checkpoint, list[str]]] = {}
-    for what, checkpoint in _used(study):
+    for what, checkpoint in _used(study, models):
         if is_hub_name(checkpoint.path):
             found.setdefault((checkpoint.path, checkpoint.revision), (checkpoint, []))[1].append(what)
-    loose = [path for path, revision in found if revision in (None, PLACEHOLDER)]
+    loose = sorted({path for path, revision in found if revision in (None, PLACEHOLDER)})
     if loose:
+        more = f" and {len(loose) - NAMED} more" if len(loose) > NAMED else ""
         raise ConfigurationError(
-            f"{len(loose)} checkpoints have no pinned revision ({', '.join(sorted(loose))}); write the commit of each "
-            "into config/models.yaml or config/drafters.yaml: an unpinned checkpoint is another one tomorrow"
+            f"{len(loose)} checkpoints have no pinned revision ({', '.join(loose[:NAMED])}{more}); write the commit of "
+            "each into config/models.yaml or config/drafters.yaml: an unpinned checkpoint is another one tomorrow"
         )
     return [
         Wanted(path, str(revision), checkpoint.license, tuple(dict.fromkeys(users)))
@@ -100,9 +111,24 @@ def wanted_checkpoints(study: Any) -> list[Wanted]:
     ]
 
 
-def _used(study: Any) -> Iterable[tuple[str, Checkpoint]]:
+def needs_prefetch(study: Any, model: str) -> bool:
+    """Say whether a model or one of its drafters is named on the hub and has to be in the study's own folder."""
+    engine = study.file.engine
+    if engine.name != "sglang" or not {**engine.settings, **engine.host_settings}.get("checkpoints"):
+        return False
+    return any(is_hub_name(checkpoint.path) for _, checkpoint in _used(study, (model,)))
+
+
+def checkpoints_digest(study: Any, model: str) -> str:
+    """Return a digest of what a model's blocks need: another revision is fetched, an added grid is not."""
+    return canonical_digest(sorted({(c.path, str(c.revision)) for _, c in _used(study, (model,))}))[:16]
+
+
+def _used(study: Any, models: Collection[str] = ()) -> Iterable[tuple[str, Checkpoint]]:
     for grid in study.file.grids.values():
         for name in grid.models:
+            if models and name not in models:
+                continue
             yield f"model {name}", study.models[name].checkpoint
             for drafter in grid.drafters:
                 own = study.drafters[drafter].checkpoints.get(name)
@@ -137,7 +163,7 @@ def gate(rows: Sequence[Forecast], accepted: frozenset[str], free_bytes: int) ->
         if name not in OPEN_LICENSES and name not in accepted:
             raise SpecJouleError(
                 f"{row.wanted.path} is under licence '{name}'{' and gated' if row.gated else ''}; read it, then agree "
-                f"with --accept-license {name}"
+                f"with --accept-license {name}, or name it in accepted_licenses of config/site.yaml"
             )
     needed = sum(r.size_bytes for r in rows)
     if needed > free_bytes:
@@ -161,30 +187,54 @@ def fetch_all(rows: Sequence[Forecast], folder: Path, hub: Hub, say: Callable[[s
 
 def main(arguments: Sequence[str] | None = None, hub: Hub | None = None) -> int:
     """Forecast, check the gates, fetch."""
+    from specjoule.cluster.site import load_site, site_path
     from specjoule.study.load import load_study
 
     parser = argparse.ArgumentParser(description="Fetch every checkpoint of a study, on a node that reaches the hub.")
     parser.add_argument("study")
-    parser.add_argument("--to", type=Path, required=True, help="folder for all checkpoints")
+    parser.add_argument("--overrides", type=json.loads, default={}, help="JSON object of keys that replace the file's")
+    parser.add_argument(
+        "--to", type=Path, help="folder for all checkpoints (default: engine.host_settings.checkpoints)"
+    )
+    parser.add_argument("--model", action="append", default=[], help="only this model and its drafters")
+    parser.add_argument("--stamp", type=Path, help="file to write when all is there: what was fetched, JSON")
     parser.add_argument("--forecast", action="store_true", help="say sizes and licences, fetch nothing")
     parser.add_argument("--accept-license", action="append", default=[], metavar="NAME")
     options = parser.parse_args(arguments)
     client = hub or HuggingFace()
     try:
-        rows = forecast(wanted_checkpoints(load_study(options.study)), options.to, client)
+        study = load_study(options.study, options.overrides)
+        folder = options.to or _folder_of(study)
+        rows = forecast(wanted_checkpoints(study, options.model), folder, client)
         for row in rows:
             state = "present" if row.present else f"{row.size_bytes / 1e9:8.1f} GB"
             print(f"{state:>11}  {row.license or 'unknown':<14} {row.wanted.path}  ({', '.join(row.wanted.used_by)})")
-        print(f"{sum(r.size_bytes for r in rows) / 1e9:8.1f} GB  to fetch")
+        print(f"{sum(r.size_bytes for r in rows) / 1e9:8.1f} GB  to fetch", flush=True)
         if options.forecast:
             return 0
-        options.to.mkdir(parents=True, exist_ok=True)
-        gate(rows, frozenset(n.lower() for n in options.accept_license), shutil.disk_usage(options.to).free)
-        fetch_all(rows, options.to, client, print)
+        folder.mkdir(parents=True, exist_ok=True)
+        agreed = {*options.accept_license, *load_site(site_path(Path(study.root))).accepted_licenses}
+        gate(rows, frozenset(n.lower() for n in agreed), shutil.disk_usage(folder).free)
+        fetch_all(rows, folder, client, print)
+        if options.stamp is not None:
+            options.stamp.parent.mkdir(parents=True, exist_ok=True)
+            found = [{"path": r.wanted.path, "revision": r.wanted.revision, "license": r.license} for r in rows]
+            write_json(options.stamp, {"folder": str(folder), "checkpoints": found})
     except SpecJouleError as error:
         print(error, file=sys.stderr)
         return 1
+    except (OSError, ImportError) as error:
+        # Whatever the hub's client raises for a name, a revision, a login or a network is one of these.
+        print(f"the hub cannot be read: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _folder_of(study: Any) -> Path:
+    named = {**study.file.engine.settings, **study.file.engine.host_settings}.get("checkpoints")
+    if not named:
+        raise ConfigurationError("name the folder for checkpoints in engine.host_settings.checkpoints, or with --to")
+    return Path(named)
 
 
 if __name__ == "__main__":
