@@ -120,6 +120,40 @@ def test_outcomes_and_drift() -> None:
     assert len(block_drifts(rows)) == 1
 
 
+def test_advice_has_the_tables_interval() -> None:
+    texts = ["code", "conversation"]
+    context = Context(study(corpora=texts, concurrencies=[1, 4, 16], seeds=range(3)), "test")
+    judged = context.judged.set_index(["drafter", "concurrency", "corpus"])
+    given = advise(context, model="M", gpu="G", target_ms=1000, mix={"code": 1.0})
+    assert given.setting is not None and given.setting.startswith("dspark-7")
+    row = judged.loc[("dspark-7", int(given.setting.split()[-1]), "code")]
+    assert given.saving_same_batch == row["saving_median"] and given.interval_note == (row["interval_note"] or None)
+    assert (given.saving_same_batch_low, given.saving_same_batch_high) == (row["saving_low"], row["saving_high"])
+    # Two texts of the same cost: the mix's interval is as wide as either's, and narrower than its own three blocks'.
+    mixed = advise(context, model="M", gpu="G", target_ms=1000, mix={"code": 0.5, "conversation": 0.5})
+    assert mixed.saving_same_batch == pytest.approx(row["saving_median"])
+    width = mixed.saving_same_batch_high - mixed.saving_same_batch_low  # type: ignore[operator]
+    assert width == pytest.approx(row["saving_high"] - row["saving_low"], rel=0.1)
+    assert width < row["alone_high"] - row["alone_low"]
+    # Against the best plain setting, at another batch, it is pooled too.
+    assert given.saving_best_plain_low is not None and given.saving_best_plain_high is not None
+    assert given.saving_best_plain_low < given.saving_best_plain < given.saving_best_plain_high  # type: ignore[operator]
+
+
+def test_advice_from_few_seeds_says_so_and_is_json() -> None:
+    import json
+
+    def given(seeds: int) -> dict[str, object]:
+        context = Context(study(concurrencies=[1, 4], seeds=range(seeds)), "test")
+        advice = advise(context, model="M", gpu="G", target_ms=1000, mix={"code": 1.0})
+        assert advice.interval_note is not None and advice.interval_note in advice.as_text()
+        return json.loads(json.dumps(advice.as_dict(), allow_nan=False))  # type: ignore[no-any-return]
+
+    one, two = given(1), given(2)
+    assert one["saving_same_batch_low"] is None and str(one["interval_note"]).startswith("one block: no interval")
+    assert two["saving_same_batch_low"] is not None and "cannot carry an interval alone" in str(two["interval_note"])
+
+
 def test_advice_is_from_measured_settings_only() -> None:
     context = Context(latency_rows(), "test")
     advice = advise(context, model="M", gpu="G", target_ms=24.5, mix={"code": 1.0})

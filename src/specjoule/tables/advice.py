@@ -12,6 +12,7 @@ import pandas as pd
 from specjoule.errors import ConfigurationError
 from specjoule.pairs.configurations import BLOCK, LATENCIES, SETTING, setting_words
 from specjoule.pairs.mixes import check_mix
+from specjoule.pairs.summary import GROUP_KEYS
 from specjoule.tables.context import Context
 from specjoule.tables.provenance import provenance_words
 
@@ -40,6 +41,9 @@ class Advice:
     saving_best_plain: float | None
     saving_best_plain_low: float | None
     saving_best_plain_high: float | None
+    interval_note: str | None
+    """Why these intervals cannot be relied on alone; null where they can. Same method as the tables': pooled."""
+    confidence: float
     next_best: str | None
     next_best_costs: float | None
     """How much more energy per token the next best feasible setting takes, relative."""
@@ -54,8 +58,8 @@ class Advice:
     energy: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the advice as a JSON-ready mapping."""
-        return asdict(self)
+        """Return the advice as a JSON-ready mapping; what is not known is null."""
+        return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in asdict(self).items()}
 
     def as_text(self) -> str:
         """Return the advice in sentences."""
@@ -63,8 +67,9 @@ class Advice:
         head = f"{self.model} on {self.gpu}, {self.statistic} interval at most {self.target_ms:g} ms, {mix} of tokens"
         if not self.feasible:
             return f"{head}: infeasible on the measured grid; no configuration meets it.\nEnergy: {self.energy}."
-        same = _saving(self.saving_same_batch, self.saving_same_batch_low, self.saving_same_batch_high)
-        best = _saving(self.saving_best_plain, self.saving_best_plain_low, self.saving_best_plain_high)
+        level = f"{self.confidence:.0%}".replace("%", " %")
+        same = _saving(self.saving_same_batch, self.saving_same_batch_low, self.saving_same_batch_high, level)
+        best = _saving(self.saving_best_plain, self.saving_best_plain_low, self.saving_best_plain_high, level)
         lines = [f"{head}:", f"Run {self.setting}: {self.j_per_token:.4g} J/token at {self.latency_ms:.3g} ms."]
         if self.setting == self.best_plain:
             lines.append("That is plain decoding: no measured drafter spends less under this target.")
@@ -74,6 +79,8 @@ class Advice:
                 lines.append(f"Against the best plain setting under the same target ({self.best_plain}): {best}.")
             else:
                 lines.append("No plain setting meets the target on the measured grid.")
+            if self.interval_note:
+                lines.append(f"Intervals: {self.interval_note}.")
         lines.append(f"Margin to the target {self.margin_ms:.3g} ms; {self.seeds_over} of {self.seeds} seeds miss it.")
         if self.next_best and self.next_best_costs is not None:
             lines.append(f"Next best: {self.next_best}, {self.next_best_costs:+.1%} energy per token.")
@@ -85,11 +92,11 @@ class Advice:
         return "\n".join(lines)
 
 
-def _saving(value: float | None, low: float | None, high: float | None) -> str:
+def _saving(value: float | None, low: float | None, high: float | None, level: str) -> str:
     if value is None or np.isnan(value):
         return "not measured on the same seeds"
     known = low is not None and high is not None and not (np.isnan(low) or np.isnan(high))
-    between = f" (95 %: {low:.1%} to {high:.1%})" if known else " (too few seeds for an interval)"
+    between = f" ({level}: {low:.1%} to {high:.1%})" if known else " (too few seeds for an interval)"
     return f"{value:.1%} saved{between}" if value >= 0 else f"costs {-value:.1%} more{between}"
 
 
@@ -99,8 +106,8 @@ def advise(
     """Return the least-energy measured configuration for a mix under a target on the mean or p95/p99 interval.
 
     Energy of a setting = sum of output-token shares times J/token of each text, per seed, then the median; its latency
-    is that of its slowest text. A setting counts only where every text of the mix was measured at it. Raises
-    ConfigurationError for a model, board, text or percentile that these data do not hold.
+    is that of its slowest text. A setting counts only where every text of the mix was measured at it. Intervals are the
+    tables' pooled ones. Raises ConfigurationError for a model, board, text or percentile that these data do not hold.
     """
     shares = check_mix("--mix", mix)
     statistic = "mean" if percentile is None else f"p{percentile}"
@@ -122,14 +129,16 @@ def advise(
     }  # fmt: skip
     if feasible.empty:
         empty: dict[str, Any] = {name: None for name in Advice.__dataclass_fields__ if name not in shared}
-        return Advice(**{**shared, **empty, "feasible": False, "seeds_over": 0, "seeds": 0})
+        known = {"feasible": False, "seeds_over": 0, "seeds": 0, "confidence": context.analysis.confidence}
+        return Advice(**{**shared, **empty, **known})
     best = feasible.iloc[0]
     plain = feasible.loc[feasible["scheme"] == "plain"].head(1)
     same = table.loc[(table["scheme"] == "plain") & _equal(table, best, ("concurrency", "capture", "locked_mhz"))].head(
         1
     )
-    against_same = _ratio(per_seed, keys, best, same.iloc[0] if len(same) else None)
-    against_best = _ratio(per_seed, keys, best, plain.iloc[0] if len(plain) else None)
+    choice = _Choice(context, cells, shares, per_seed, best)
+    against_same = choice.against(same.iloc[0] if len(same) else None)
+    against_best = choice.against(plain.iloc[0] if len(plain) else None)
     others = feasible.iloc[1:2]
     safe = table.loc[table["slowest"] <= target_ms * context.analysis.tightening].head(1)
     return Advice(
@@ -143,6 +152,7 @@ def advise(
         next_best_costs=float(others.iloc[0]["j"] / best["j"] - 1.0) if len(others) else None,
         margin_ms=target_ms - float(best["ms"]), seeds_over=int(best["over"]), seeds=int(best["seeds"]),
         fallback=str(safe.iloc[0]["setting"]) if len(safe) else None,
+        interval_note=against_same[3] or against_best[3] or None, confidence=context.analysis.confidence,
     )  # fmt: skip
 
 
@@ -180,24 +190,90 @@ def _equal(table: pd.DataFrame, row: pd.Series[Any], keys: tuple[str, ...]) -> p
     return same
 
 
-def _ratio(
-    per_seed: pd.DataFrame, keys: list[str], best: pd.Series[Any], other: pd.Series[Any] | None
-) -> tuple[float, float, float]:
-    """Median saving over seeds that both settings have, and a t interval on log ratios (null below three seeds)."""
-    from scipy import stats
+@dataclass(frozen=True)
+class _Choice:
+    """The chosen setting and what it is compared with, block by block."""
 
-    nothing = (float("nan"),) * 3
-    if other is None:
-        return nothing
-    sides = [per_seed.loc[_equal(per_seed, row, tuple(keys))].set_index(list(BLOCK))["j"] for row in (best, other)]
-    y = np.log((sides[0] / sides[1]).dropna().to_numpy(dtype=np.float64))
-    if len(y) == 0:
-        return nothing
-    median = 1.0 - float(np.exp(np.median(y)))
-    if len(y) < 3:
-        return median, float("nan"), float("nan")
-    half = float(stats.t.ppf(0.975, len(y) - 1) * y.std(ddof=1) / np.sqrt(len(y)))
-    return median, 1.0 - float(np.exp(y.mean() + half)), 1.0 - float(np.exp(y.mean() - half))
+    context: Context
+    cells: pd.DataFrame
+    shares: Mapping[str, float]
+    per_seed: pd.DataFrame
+    best: pd.Series[Any]
+
+    def against(self, other: pd.Series[Any] | None) -> tuple[float, float, float, str]:
+        """Return the median saving over blocks that have both settings, its pooled interval, and the interval's note.
+
+        One text and plain at the same batch: the configuration's own row of the tables. Otherwise the comparison
+        joins the study's pairs as one more configuration, so that its variance is moderated as every other.
+        """
+        from specjoule.statistics.intervals import with_intervals
+
+        nothing = (float("nan"), float("nan"), float("nan"), "")
+        if other is None or (self.best["scheme"] == "plain" and _same_setting(self.best, other)):
+            return nothing
+        pairs, text = self._pairs(other)
+        if pairs.empty:
+            return nothing
+        own = self._own_row(other)
+        if own is None:
+            joined = pd.concat([self.context.pairs, pairs], ignore_index=True)
+            table = with_intervals(joined, level=self.context.analysis.confidence)
+            own = table.loc[table["corpus"] == text]
+        row = own.iloc[0]
+        return (
+            float(row["saving_median"]), float(row["saving_low"]), float(row["saving_high"]), str(row["interval_note"]),
+        )  # fmt: skip
+
+    def _own_row(self, other: pd.Series[Any]) -> pd.DataFrame | None:
+        """The tables' row of this very comparison, where there is one."""
+        place = ("concurrency", "capture", "locked_mhz")
+        if len(self.shares) > 1 or any(not _equal_value(self.best.get(k), other.get(k)) for k in place):
+            return None
+        table, keys = self.context.judged, tuple(k for k in SETTING if k in self.per_seed.columns)
+        mine = table.loc[_equal(table, self.best, keys) & table["corpus"].isin(list(self.shares))]
+        here = self.cells.iloc[0]
+        mine = mine.loc[(mine["model"] == here["model"]) & (mine["gpu"] == here["gpu"]) & mine["context_tokens"].isna()]
+        return mine if len(mine) == 1 else None
+
+    def _pairs(self, other: pd.Series[Any]) -> tuple[pd.DataFrame, str]:
+        """One row per block: the two settings as a pair of their own, named by its texts."""
+        keys = [k for k in SETTING if k in self.per_seed.columns]
+        sides = [self.per_seed.loc[_equal(self.per_seed, row, tuple(keys))] for row in (self.best, other)]
+        both = sides[0].merge(sides[1][[*BLOCK, "j"]], on=list(BLOCK), suffixes=("", "_other"))
+        mine = self.cells.loc[_equal(self.cells, self.best, tuple(keys))]
+        text = f"{' + '.join(sorted(self.shares))} against {other['setting']}"
+        scatter = self._scatter(mine)
+        first = mine.drop_duplicates(list(BLOCK)).assign(corpus=text)
+        shown = [k for k in (*GROUP_KEYS, *BLOCK, "study", "site", "block_id", "gpu_uuid", "block_drift") if k in first]
+        out = first[shown].merge(both[[*BLOCK, "j", "j_other"]], on=list(BLOCK)).merge(scatter, on=list(BLOCK))
+        out["energy_ratio"] = out["j"] / out["j_other"]
+        for side, column in (("spec", "j"), ("plain", "j_other")):
+            out[f"e_{side}_j"] = out[f"energy_{side}_j"] = out[column]
+            out[f"tokens_{side}"] = out[f"duration_{side}_s"] = 1.0
+        return out.drop(columns=["j", "j_other"]), text
+
+    def _scatter(self, mine: pd.DataFrame) -> pd.DataFrame:
+        """What the waves of the chosen setting's own pairs say of its scatter, texts weighted by their energy."""
+        pairs = self.context.pairs
+        keys = ["segment_id", "cell_hash", "attempt", "launch"]
+        names = {"hash_spec": "cell_hash", "attempt_spec": "attempt", "launch_spec": "launch"}
+        known = pairs.rename(columns=names)[[*keys, "wave_var", "wave_df"]]
+        work = mine.drop(columns=["wave_var", "wave_df"], errors="ignore").merge(known, on=keys, how="left")
+        work["_j"] = work["corpus"].map(dict(self.shares)).astype("float64") * work["j_per_token"]
+        work["_share"] = work["_j"] / work.groupby(list(BLOCK))["_j"].transform("sum")
+        work["wave_var"] = work["_share"] ** 2 * work["wave_var"]
+        grouped = work.groupby(list(BLOCK))
+        out = grouped[["unique_prompts", "wave_df"]].sum()
+        out["wave_var"] = grouped["wave_var"].sum(min_count=len(self.shares))
+        return out.reset_index()
+
+
+def _equal_value(a: Any, b: Any) -> bool:
+    return bool(pd.isna(a) and pd.isna(b)) or a == b
+
+
+def _same_setting(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
+    return str(one["setting"]) == str(other["setting"])
 
 
 def _stale(cells: pd.DataFrame) -> tuple[str, ...]:

@@ -217,8 +217,9 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "table_published", "table", "How do published values compare with what is measured here?",
-        "Published values that these data can answer; the difference in units of measured noise and rounding.",
-        ("generation",), "tables.compute:published",
+        "Every value known of the reproduced studies; the difference in units of measured noise and rounding; what "
+        "these data cannot answer says why. On simulated boards this is plausibility, never evidence.",
+        ("generation", "nested"), "tables.compute:published", shown="tables.published:SHOWN",
     ),
     Item(
         "figure_saving", "figure", "How does the saving change with concurrency?",

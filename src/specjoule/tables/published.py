@@ -1,8 +1,12 @@
-"""Published values beside what the present data say, with the difference in units of noise."""
+"""Published values beside what the present data say, with the difference in units of noise.
+
+Every value known of the reproduced studies has its row; what these data cannot answer says so with the reason. On
+simulated boards the same table is plausibility and never evidence: its label says so, and `parameter` names what of a
+finding went into the simulation (docs/simulated-boards.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -10,14 +14,26 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from specjoule.meters.base import MEASURED
 from specjoule.tables.context import Context
+from specjoule.tables.published_answers import Answer, Missing, answer
 
 COLUMNS: tuple[str, ...] = (
-    "id", "quantity", "model", "gpu", "drafter", "concurrency", "published", "measured", "noise", "difference",
-    "difference_in_noise", "agrees", "note",
+    "id", "study", "source", "kind", "quantity", "conditions", "published", "measured", "published_low",
+    "published_high", "measured_low", "measured_high", "noise", "difference", "difference_in_noise", "agreement",
+    "reason", "parameter", "note", "label",
 )  # fmt: skip
-Answer = tuple[float, float] | None
-"""Measured value and its standard error (NaN: unknown), or None where the data cannot answer."""
+SHOWN: tuple[str, ...] = (
+    "study", "quantity", "conditions", "published", "measured", "difference", "difference_in_noise", "agreement",
+    "reason",
+)  # fmt: skip
+AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
+NOT_ANSWERABLE = "not answerable by these data"
+MEASUREMENT = "measured against a published study"
+PLAUSIBILITY = "plausibility, not evidence: simulated boards against a published study"
+ESTIMATE = "estimated, not measured, against a published study"
+IN_NOISE = 2.0
+"""A difference of at most this many units of noise agrees."""
 
 
 def published_values() -> list[dict[str, Any]]:
@@ -28,125 +44,82 @@ def published_values() -> list[dict[str, Any]]:
 
 
 def published_table(context: Context) -> pd.DataFrame:
-    """Return one row per published value that the present data can answer.
+    """Return one row per published value. Columns: `COLUMNS`.
 
     `noise` is the standard error of the measured value joined in quadrature with the rounding of the published one
-    (half-width over sqrt 3); `difference_in_noise` = (measured - published)/noise. Where the measured value has no
-    standard error the difference stands alone, and `agrees` asks for the published rounding. Signs agree or not.
+    (half-width over sqrt 3). `difference` is measured minus published; for a range, how far the measured value that
+    lies farthest outside lies outside (0: all inside). `difference_in_noise` is difference over noise; of a sign it is
+    the least favourable effect in its own standard errors, positive as published. `agreement`: within 2 units of noise
+    (within the rounding, where the measured value has no standard error); counts and settings exactly; findings if they
+    hold at every place measured; 'cannot tell' where the verdicts themselves cannot. `label`: what such a comparison is
+    worth with this meter.
     """
-    found = []
+    rows = []
     for item in published_values():
-        answer = _ANSWERS[str(item["quantity"])](context, item)
-        if answer is None:
-            continue
-        measured, se = answer
-        rounding = float(item.get("half_width", 0.0)) / np.sqrt(3.0)
-        noise = float(np.hypot(np.nan_to_num(se), rounding))
-        difference = measured - float(item["value"])
-        sign = item["quantity"] == "sign_of_saving"
-        unknown = sign or np.isnan(se)
-        in_noise = float("nan") if unknown or noise <= 0 else difference / noise
-        within = abs(difference) <= float(item.get("half_width", 0.0))
-        agrees = within if unknown else abs(in_noise) <= 2.0
-        found.append({
-            **{k: item.get(k) for k in ("id", "quantity", "model", "gpu", "drafter", "concurrency", "note")},
-            "published": float(item["value"]), "measured": measured, "noise": float("nan") if unknown else noise,
-            "difference": difference, "difference_in_noise": in_noise, "agrees": agrees,
-        })  # fmt: skip
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        try:
+            found: Answer | None = answer(context, item)
+            reason = None
+        except Missing as missing:
+            found, reason = None, str(missing)
+        rows.append({**_told(item), **_compared(item, found), "reason": reason, "label": _label(context)})
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _selected(table: pd.DataFrame, item: dict[str, Any], *, capture: bool = True) -> pd.DataFrame:
-    if table.empty:
-        return table
-    keep = table["capture"].eq(capture) & table["corpus"].eq("code")
-    keep &= table["locked_mhz"].isna() & table["context_tokens"].isna()
-    for key in ("model", "gpu", "drafter", "concurrency"):
-        if item.get(key) is not None and key in table.columns:
-            keep &= table[key].eq(item[key])
-    return table.loc[keep]
+def _label(context: Context) -> str:
+    if "simulated" in context.meters:
+        return PLAUSIBILITY
+    return MEASUREMENT if set(context.meters) <= MEASURED else ESTIMATE
 
 
-def _speculative(table: pd.DataFrame) -> pd.DataFrame:
-    return table.loc[~table["scheme"].isin(["plain", "plain-matched"])] if not table.empty else table
+def _told(item: dict[str, Any]) -> dict[str, Any]:
+    conditions = [_condition(k, v) for k, v in (item.get("where") or {}).items()]
+    return {
+        **{k: item.get(k) for k in ("id", "study", "source", "kind", "quantity", "parameter", "note")},
+        "conditions": ", ".join(conditions) or None,
+        "published": _published(item),
+        "published_low": item.get("low", item.get("value")),
+        "published_high": item.get("high", item.get("value")),
+    }
 
 
-def _saving(context: Context, item: dict[str, Any]) -> Answer:
-    return _best(_selected(context.judged, item))
+def _condition(key: str, value: Any) -> str:
+    words = "/".join(map(str, value)) if isinstance(value, list) else str(value)
+    return {"concurrency": f"concurrency {words}", "capture": "capture off", "locked_mhz": f"{words} MHz",
+            "models": f"{words} models" if isinstance(value, str) else words}.get(key, words)  # fmt: skip
 
 
-def _best(table: pd.DataFrame) -> Answer:
-    mine = _speculative(table)
-    if mine.empty:
-        return None
-    row = mine.sort_values("ratio_median").iloc[0]
-    return 1.0 - float(row["ratio_median"]), float(row["ratio_median"] * row["log_se"])
+def _published(item: dict[str, Any]) -> str:
+    if "value" in item:
+        return f"{item['value']:g}"
+    if "low" in item:
+        return f"{item['low']:g} to {item['high']:g}"
+    if "members" in item:
+        return ", ".join(map(str, item["members"]))
+    if "text" in item:
+        return str(item["text"])
+    parts = [f"saves up to {item['saves_up_to']}"] if "saves_up_to" in item else []
+    return ", ".join([*parts, *([f"costs from {item['costs_from']}"] if "costs_from" in item else [])])
 
 
-def _capture_off(context: Context, item: dict[str, Any]) -> Answer:
-    return _best(_selected(context.judged, item, capture=False))
-
-
-def _median_best(context: Context, item: dict[str, Any]) -> Answer:
-    mine = _speculative(_selected(context.judged, item))
-    if mine.empty or mine["model"].nunique() < 5:
-        return None
-    best = mine.groupby(["model", "gpu"])["saving_median"].max().groupby("model").max()
-    return float(best.median()), float(1.2533 * best.std() / np.sqrt(len(best)))
-
-
-def _plain_column(column: str) -> Callable[[Context, dict[str, Any]], Answer]:
-    def answer(context: Context, item: dict[str, Any]) -> Answer:
-        mine = _selected(context.counted, item)
-        values = mine.loc[mine["scheme"] == "plain", column]
-        return (float(values.median()), float(values.std() / np.sqrt(len(values)))) if len(values) else None
-
-    return answer
-
-
-def _fastest(context: Context, item: dict[str, Any]) -> Answer:
-    mine = _speculative(_selected(context.configurations, item))
-    return (float(mine["itl_mean_ms"].min()), float("nan")) if len(mine) else None
-
-
-def _committed(context: Context, item: dict[str, Any]) -> Answer:
-    mine = _selected(context.pairs, item)
-    return (float(mine["a_spec"].median()), float(mine["a_spec"].std() / np.sqrt(len(mine)))) if len(mine) else None
-
-
-def _sign(context: Context, item: dict[str, Any]) -> Answer:
-    mine = _selected(context.judged, item)
-    if mine.empty:
-        return None
-    return {"saves": 1.0, "costs": -1.0}.get(str(mine.iloc[0]["verdict"]), 0.0), float("nan")
-
-
-def _scheme_pairs(context: Context, item: dict[str, Any]) -> Answer:
-    from specjoule.pairs.scheme_pairs import scheme_pairs
-
-    if context.summary.empty:
-        return None
-    pairs = scheme_pairs(context.summary)
-    return (float(pairs["agrees"].mean()), float("nan")) if len(pairs) >= 20 else None
-
-
-def _balance(context: Context, item: dict[str, Any]) -> Answer:
-    gpu = context.gpus.get(str(item["gpu"]))
-    if gpu is None or gpu.balance_flop_per_byte is None:
-        return None
-    return float(gpu.balance_flop_per_byte), float("nan")
-
-
-_ANSWERS: dict[str, Callable[[Context, dict[str, Any]], Answer]] = {
-    "saving": _saving,
-    "best_saving": _saving,
-    "best_saving_capture_off": _capture_off,
-    "median_best_saving": _median_best,
-    "plain_j_per_token": _plain_column("j_per_token"),
-    "plain_itl_ms": _plain_column("itl_mean_ms"),
-    "fastest_itl_ms": _fastest,
-    "committed_per_round": _committed,
-    "sign_of_saving": _sign,
-    "scheme_pair_share": _scheme_pairs,
-    "balance_flop_per_byte": _balance,
-}
+def _compared(item: dict[str, Any], found: Answer | None) -> dict[str, Any]:
+    if found is None:
+        return {"measured": None, "agreement": NOT_ANSWERABLE}
+    if not found.points:
+        held = CANNOT_TELL if found.holds is None else AGREES if found.holds else DIFFERS
+        return {"measured": found.words, "difference_in_noise": found.in_noise, "agreement": held}
+    low, high = (float(item["value"] if "value" in item else item[side]) for side in ("low", "high"))
+    half_width = float(item.get("half_width", 0.0))
+    outside = [(v - low if v < low else v - high if v > high else 0.0, se) for v, se in found.points]
+    noises = [float(np.hypot(np.nan_to_num(se), half_width / np.sqrt(3.0))) for _, se in outside]
+    far = int(np.argmax([abs(d) for d, _ in outside]))
+    difference, noise = outside[far][0], noises[far]
+    unknown = bool(np.isnan(outside[far][1]))
+    in_noise = float("nan") if unknown or noise <= 0 else difference / noise
+    agrees = abs(difference) <= half_width if np.isnan(in_noise) else abs(in_noise) <= IN_NOISE
+    values = [v for v, _ in found.points]
+    shown = f"{values[0]:.4g}" if len(values) == 1 else f"{min(values):.4g} to {max(values):.4g}"
+    return {
+        "measured": shown + (f" ({found.words})" if found.words else ""), "measured_low": min(values),
+        "measured_high": max(values), "noise": float("nan") if unknown else noise, "difference": difference,
+        "difference_in_noise": in_noise, "agreement": AGREES if agrees else DIFFERS,
+    }  # fmt: skip
