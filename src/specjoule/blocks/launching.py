@@ -64,6 +64,7 @@ def launch_spec(
         weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype,
         ngram_state=study.file.protocol.ngram_state,
+        context_tokens=tuple(sorted({c.context_tokens for c in block.cells if c.context_tokens is not None})),
     )
 
 

@@ -383,7 +383,9 @@ def _one_attempt(
     begun_ns = clock.now_ns()
     context = _context(segment, launch, running, cell, attempt)
     rows: list[dict[str, Any]] = []
-    for wave in measure_waves(segment.devices, running, cell, pool, segment.study.file.protocol):
+    for wave in measure_waves(
+        segment.devices, running, cell, pool, segment.study.file.protocol, Path(segment.study.root)
+    ):
         rows.extend(wave_rows(wave, context))
     verdicts = judge_rows(rows, [row.get("requests") for row in rows], segment.study.file.validity)
     seconds = (clock.now_ns() - begun_ns) / 1e9

@@ -12,7 +12,8 @@ from specjoule.cells.cell import Cell
 from specjoule.cells.forecast import n_waves, plain_itl_ms
 from specjoule.engines.versions import declared_version
 from specjoule.errors import ConfigurationError
-from specjoule.prompts.corpus import corpus_digest, load_corpus
+from specjoule.prompts.corpus import canonical_digest, corpus_digest, load_corpus
+from specjoule.prompts.filler import documents_digest
 from specjoule.study.model import VIRTUAL_ENGINES, Study
 from specjoule.version import PROTOCOL_VERSION
 
@@ -82,11 +83,19 @@ def expand(
                         cell = Cell(
                             study=file.study, model=model_name, gpu=gpu_name, drafter=drafter_name, corpus=corpus,
                             concurrency=concurrency, seed=seed, replicate=replicate, capture=capture, locked_mhz=mhz,
-                            context_tokens=context, max_new_tokens=max_new, waves=waves, pool_digest=pool.digest,
-                            fingerprint=fingerprints[key], grids=(grid_name,), instrumentation=flags,
+                            context_tokens=context, max_new_tokens=max_new, waves=waves,
+                            pool_digest=_text_digest(study, pool, context), fingerprint=fingerprints[key],
+                            grids=(grid_name,), instrumentation=flags,
                         )  # fmt: skip
                         _add(cells, cell)
     return list(cells.values())
+
+
+def _text_digest(study: Study, pool: Pool, context: int | None) -> str:
+    """Digest of all text that a cell's prompts are made of; simulated boards look at lengths alone."""
+    if context is None or study.file.engine.name in VIRTUAL_ENGINES:
+        return pool.digest
+    return canonical_digest([pool.digest, documents_digest(Path(study.root))])
 
 
 def _add(cells: dict[str, Cell], cell: Cell) -> None:

@@ -63,6 +63,8 @@ class LaunchSpec:
     weight_dtype: str = "float32"
     kv_dtype: str = "float32"
     ngram_state: Literal["cold", "warm"] = "cold"
+    context_tokens: tuple[int, ...] = ()
+    """Context lengths that prompts will be brought to beside their own: shapes to warm as well."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Batch:
     ignore_eos: bool
     context_tokens: int | None = None
     """Prompt length to bring every prompt to, where a sub-study of context asks for one."""
+    filler: tuple[str, ...] = ()
+    """With `context_tokens`: for each prompt the text to fill it up with, more than enough of it."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from specjoule.engines.base import Batch, Capacity, EngineInfeasible
 from specjoule.engines.sglang.engine import SglangEngine
 from specjoule.engines.sglang.settings import RELEASE
 from specjoule.prompts.corpus import Prompt
+from specjoule.prompts.filler import filler
 from specjoule.reasons import Reason
 from tests.engines.sglang import specs
-from tests.engines.sglang.conftest import STUBS
-from tests.engines.sglang.tiny import EOS_ID, write_checkpoint
+from tests.engines.sglang.conftest import ROOT, STUBS
+from tests.engines.sglang.tiny import EOS_ID, SPECIALS, write_checkpoint
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(300)]
 
@@ -124,6 +125,20 @@ def test_same_prompts_come_back_uncached_and_the_same(running: tuple[SglangEngin
     first, second = engine.run(batch), engine.run(batch)
     assert [r.output_token_ids for r in first.requests] == [r.output_token_ids for r in second.requests]
     assert all(r.cached_tokens == 0 for r in second.requests)
+
+
+def test_prompts_are_brought_to_a_context_under_the_real_template(running: tuple[SglangEngine, Capacity]) -> None:
+    engine, _ = running
+    pool = prompts(4)
+    texts = tuple(filler(ROOT, p.digest, 1024) for p in pool)
+    wave = engine.run(Batch(pool, max_new_tokens=8, ignore_eos=True, context_tokens=1024, filler=texts))
+    assert [r.prompt_tokens for r in wave.requests] == [1024] * 4
+    assert all(r.cached_tokens == 0 and r.committed_tokens == 8 for r in wave.requests)
+    assert engine._launch is not None
+    sent = engine._launch.filled[pool[0].digest, 1024]
+    own = engine._launch.token_ids[pool[0].digest]
+    start = sent.index(SPECIALS.index("<|im_start|>") + 256)
+    assert start == 0 and sent[-20:] == own[-20:] and sent.count(EOS_ID) == own.count(EOS_ID)
 
 
 def test_more_requests_than_the_server_runs_at_once_show_in_peak_and_mean(

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from specjoule.engines.base import Batch, Capacity, EngineBug, EngineInfeasible,
 from specjoule.engines.sglang.engine import SglangEngine
 from specjoule.engines.sglang.server import wait_until
 from specjoule.errors import ConfigurationError
+from specjoule.prompts.filler import filler
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Checkpoint, Drafter
 from tests.engines.sglang import specs
+from tests.engines.sglang.conftest import ROOT
 from tests.engines.sglang.test_cpu_server import prompts
 from tests.engines.sglang.tiny import write_checkpoint
 
@@ -171,6 +174,25 @@ def test_warm_ngram_state_is_not_flushed(start: Start) -> None:
     engine, _ = start(specs.drafter("ngram", 4), ngram_state="warm")
     engine.run(wave_of())
     engine.flush()
+
+
+@pytest.mark.parametrize("tokens", [260, 1024])
+def test_prompts_are_brought_to_a_context_by_token_ids(start: Start, tokens: int) -> None:
+    engine, _ = start(context_tokens=(tokens,))
+    engine.warm_up(2, prompts(2, start=90), 4)
+    pool = prompts(4)
+    texts = tuple(filler(ROOT, p.digest, tokens) for p in pool)
+    batch = Batch(pool, max_new_tokens=8, ignore_eos=True, context_tokens=tokens, filler=texts)
+    assert [r.prompt_tokens for r in engine.run(batch).requests] == [tokens] * 4
+    assert engine._launch is not None
+    for prompt, text in zip(pool, texts, strict=True):
+        sent = bytes(engine._launch.filled[prompt.digest, tokens]).decode(errors="replace")
+        assert sent.startswith(f"<user>{text[:40]}") and sent.endswith(f"{prompt.messages[0][1]}\n")
+    assert len({text[:12] for text in texts}) == 4, "no two prompts share a prefix"
+    with pytest.raises(EngineInfeasible, match="more than a context of 8") as caught:
+        engine.run(replace(batch, context_tokens=8))
+    assert caught.value.reason is Reason.CONTEXT_TOO_LONG
+    assert [r.prompt_tokens for r in engine.run(wave_of()).requests] != [tokens] * 4
 
 
 # -- starts that fail

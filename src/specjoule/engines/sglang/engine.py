@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from specjoule.engines.sglang.checkpoints import (
     local_revision,
     refuse_unpinned,
 )
+from specjoule.engines.sglang.context import fill_up, frame
 from specjoule.engines.sglang.environment import child_environment, dropped_variables, refuse_simulation
 from specjoule.engines.sglang.fields import DecodeMoments, Loads, ServerInfo
 from specjoule.engines.sglang.launch import LaunchCommand, build, captured_batches
@@ -64,6 +65,8 @@ class _Launch:
     captured: capture.Captured = field(default_factory=lambda: capture.Captured({}))
     info: ServerInfo | None = None
     token_ids: dict[str, list[int]] = field(default_factory=dict)
+    filled: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """Prompts brought to a context length, by digest and length."""
 
     @property
     def own_log(self) -> str:
@@ -125,7 +128,11 @@ class SglangEngine:
         if not prompts:
             raise EngineBug("warm_up was given no prompt")
         batch = tuple(prompts[i % len(prompts)] for i in range(concurrency))
-        self.run(Batch(prompts=batch, max_new_tokens=max(2, max_new_tokens), ignore_eos=True))
+        shape = Batch(prompts=batch, max_new_tokens=max(2, max_new_tokens), ignore_eos=True)
+        self.run(shape)
+        for tokens in self._running().spec.context_tokens:
+            text = tuple(f"{prompt.messages[-1][1]} " * tokens for prompt in batch)
+            self.run(replace(shape, context_tokens=tokens, filler=text))
 
     def flush(self) -> None:
         """Empty prefix cache and n-gram trie; with `ngram_state: warm` an n-gram drafter keeps its trie."""
@@ -143,12 +150,10 @@ class SglangEngine:
         launch = self._running()
         if not batch.prompts or batch.max_new_tokens < 1:
             raise EngineBug("a wave needs at least one prompt and one token to generate")
-        if batch.context_tokens is not None:
-            raise EngineInfeasible(
-                Reason.CONTEXT_NOT_SUPPORTED, "the sglang engine sends prompts as they are; leave context_tokens out"
-            )
         with _Judged(launch, "wave"):
             ids = [self._token_ids(launch, prompt) for prompt in batch.prompts]
+            if batch.context_tokens is not None:
+                ids = self._brought_to(launch, batch, ids, batch.context_tokens)
             before, mark = launch.api.loads(), launch.log.mark()
             wave = self._submit(launch, batch, ids)
             answers = self._answers(launch, batch, ids, wave)
@@ -236,6 +241,24 @@ class SglangEngine:
                 )
             launch.token_ids[prompt.digest] = known
         return known
+
+    def _brought_to(self, launch: _Launch, batch: Batch, ids: list[list[int]], tokens: int) -> list[list[int]]:
+        """Return the prompts filled up to `tokens` tokens, right after the words that open the user's turn."""
+        if len(batch.filler) != len(ids):
+            raise EngineBug("a wave with context_tokens needs one text to fill up with for each prompt")
+
+        def chat(text: str) -> list[int]:
+            return launch.api.chat_ids([{"role": "user", "content": text}], launch.settings.chat_template_kwargs)
+
+        opening, closing = frame(chat("A"), chat("B"))
+        filled = []
+        for prompt, own, text in zip(batch.prompts, ids, batch.filler, strict=True):
+            where = (prompt.digest, tokens)
+            if where not in launch.filled:
+                spare = chat(text)[len(opening) : -len(closing) or None] if len(own) < tokens else []
+                launch.filled[where] = fill_up(prompt.id, own, opening, spare, tokens)
+            filled.append(launch.filled[where])
+        return filled
 
     def _submit(self, launch: _Launch, batch: Batch, ids: list[list[int]]) -> Wave:
         sampling = {"temperature": 0, "max_new_tokens": batch.max_new_tokens, "ignore_eos": batch.ignore_eos}
