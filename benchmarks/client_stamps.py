@@ -1,8 +1,9 @@
 """How accurate are the client's stamps, and how much of a core do they take?
 
 A server process emits server-sent events of the real size at a fixed pace, each with the time it was written; the
-client stamps them on its arrival. Both clocks are CLOCK_MONOTONIC, so the difference is the stamp's error. A sampler
-process polls beside them as the meter's does.
+client stamps them on its arrival. Both clocks are CLOCK_MONOTONIC, so the difference is the stamp's error. The meter's
+own sampler reads a board beside them at the study's rate: that of the tests' stand-in driver, or with `--board` a real
+one. Both transports are measured in turn, so that a busy machine is busy for both.
 
     python benchmarks/client_stamps.py --streams 64 --rate 200 --seconds 5
 """
@@ -11,17 +12,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import multiprocessing
+import os
 import statistics
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from aiohttp import web
 
 from specjoule.client import Limits, run_wave
+from specjoule.meters.base import BOARD
+from specjoule.meters.factory import MeterSettings, open_meter
+from specjoule.meters.sampled import SampledMeter
+
+METERS = Path(__file__).resolve().parents[1] / "tests" / "meters"
 
 META = {
     "finish_reason": None, "prompt_tokens": 300, "weight_version": "default", "num_retractions": 0,
@@ -79,15 +91,41 @@ def serve(port: Any) -> None:
     asyncio.run(run())
 
 
-def poll() -> None:
-    """Poll a small file every 5 ms, as a meter's sampler does."""
-    file = Path("/proc/stat")
-    while True:
-        file.read_bytes()
-        time.sleep(0.005)
+@contextlib.contextmanager
+def sampled(board: str | None) -> Iterator[SampledMeter]:
+    """Run the meter's own sampler on a real board, or on that of the tests' stand-in driver."""
+    with contextlib.ExitStack() as stack:
+        if board is None:
+            sys.path.insert(0, str(METERS))
+            import fake_nvml
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            driver = fake_nvml.FakeDriver(folder, fake_nvml.build(folder))
+            stack.callback(driver.close)
+            driver.load_on()
+            os.environ.update(driver.environment)  # found by the sampler's process, which starts after this
+            board = driver.uuid()
+        meter = open_meter(MeterSettings(name="nvml", poll_ms=5, board=board))
+        stack.callback(meter.stop)
+        meter.start()
+        yield meter
 
 
-def measure(url: str, streams: int, rate: float, seconds: float, batched: bool) -> dict[str, Any]:
+def refresh_dating(meter: SampledMeter, since_ns: int) -> dict[str, Any]:
+    """Return how exactly the sampler dated the board's refreshes meanwhile: what a crowded machine costs it."""
+    refreshes = meter.everything().refreshes[BOARD]
+    late = refreshes.read_start_ns >= since_ns
+    widths = (refreshes.read_end_ns[late] - refreshes.read_start_ns[late]) / 1e6
+    if not widths.size:
+        return {"refreshes": 0}
+    return {
+        "refreshes": int(widths.size),
+        "dated_within_p50_ms": round(float(np.median(widths)), 3),
+        "dated_within_max_ms": round(float(widths.max()), 3),
+    }
+
+
+def measure(url: str, meter: SampledMeter, streams: int, rate: float, seconds: float, batched: bool) -> dict[str, Any]:
     """Run one wave and return the stamp errors and what the client took."""
     tokens = round(rate * seconds)
     common = {"tokens": tokens, "rate": rate}
@@ -95,20 +133,26 @@ def measure(url: str, streams: int, rate: float, seconds: float, batched: bool) 
         bodies = [{**common, "first": 0, "count": streams}]
     else:
         bodies = [{**common, "first": i, "count": 1} for i in range(streams)]
+    sampler = psutil.Process(meter.sampler_pid)
+    used, begun = sum(sampler.cpu_times()[:2]), time.monotonic_ns()
     psutil.cpu_times_percent(interval=None)
     wave = run_wave(url, bodies, Limits(wave_s=seconds + 60, stall_s=20))
     machine = psutil.cpu_times_percent(interval=None)
     events = wave.parsed().events
     errors = sorted((e.t_ns - e.content["t"]) / 1e6 for e in events)
+    elapsed_s = (time.monotonic_ns() - begun) / 1e9
     return {
         "events": len(events),
         "p50_ms": round(statistics.median(errors), 3),
-        "p99_ms": round(errors[int(0.99 * len(errors))], 3),
+        **{f"p{q}_ms": round(errors[int(q / 100 * (len(errors) - 1))], 3) for q in (95, 99, 99.9)},
         "max_ms": round(errors[-1], 3),
         "share_within_1_ms": round(sum(e <= 1.0 for e in errors) / len(errors), 5),
         "lag_ms": round(wave.lag_ms, 3),
         "client_cores": round(wave.cpu_share, 3),
+        "sampler_cores": round((sum(sampler.cpu_times()[:2]) - used) / elapsed_s, 3),
         "machine_idle_cores": round(machine.idle / 100 * (psutil.cpu_count() or 1), 2),
+        "load_average": round(psutil.getloadavg()[0], 1),
+        **refresh_dating(meter, begun),
     }
 
 
@@ -118,25 +162,22 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--board", help="UUID of a real board for the sampler; default: the tests' stand-in driver")
     options = parser.parse_args()
     port: Any = multiprocessing.get_context("spawn").Queue()
-    processes = [
-        multiprocessing.get_context("spawn").Process(target=serve, args=(port,), daemon=True),
-        multiprocessing.get_context("spawn").Process(target=poll, daemon=True),
-    ]
-    for process in processes:
-        process.start()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(port,), daemon=True)
+    server.start()
     try:
         url = f"http://127.0.0.1:{port.get(timeout=30)}/generate"
-        for _ in range(options.repeat):
-            for batched in (True, False):
-                found = measure(url, options.streams, options.rate, options.seconds, batched)
-                print(json.dumps({"transport": "batched" if batched else "per-request", **found}), flush=True)
+        with sampled(options.board) as meter:
+            for _ in range(options.repeat):
+                for batched in (True, False):
+                    found = measure(url, meter, options.streams, options.rate, options.seconds, batched)
+                    print(json.dumps({"transport": "batched" if batched else "per-request", **found}), flush=True)
     finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+        server.terminate()
+        server.join()
 
 
 if __name__ == "__main__":
