@@ -121,3 +121,16 @@ def test_cells_that_cannot_run_are_rows_and_cost_no_other(project_folder: Path) 
     status = Counter(r["status"] for r in rows)
     assert status["infeasible"] > 0 and status["ok"] > 0
     assert {r["reason"] for r in rows if r["status"] == "infeasible"} == {"oom_run"}
+
+
+def test_a_grid_of_contexts_brings_both_sides_to_each_length(project_folder: Path) -> None:
+    make_project(project_folder)
+    path = project_folder / "config" / "config.yaml"
+    study = yaml.safe_load(path.read_text())
+    study["grids"]["base"] |= {"drafters": ["plain", "ngram-4"], "concurrency": [4], "context_tokens": [900, 1024]}
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    rows = [r for r in measure(open_project()) if r["window"] == "generation"]
+    assert {(r["drafter"], r["context_tokens"], r["status"]) for r in rows} == {
+        (d, n, "ok") for d in ("plain", "ngram-4") for n in (900, 1024)
+    }
+    assert all(r["prompt_tokens"] == 4 * r["context_tokens"] for r in rows)
