@@ -20,7 +20,7 @@ def survival_curves(acceptance: pd.DataFrame, counted: pd.DataFrame) -> pd.DataF
     columns = [*_PLACE, "position", "survival", "a_k", "marginal_limit"]
     if work.empty:
         return pd.DataFrame(columns=columns)
-    table = work.groupby([*_PLACE, "kept"], dropna=False)["rounds"].sum().reset_index()
+    table = _every_position(work.groupby([*_PLACE, "kept"], dropna=False)["rounds"].sum().reset_index())
     table = table.sort_values([*_PLACE, "kept"], ascending=[True] * len(_PLACE) + [False], kind="stable")
     grouped = table.groupby(_PLACE, dropna=False)["rounds"]
     table["survival"] = grouped.cumsum() / grouped.transform("sum")
@@ -29,3 +29,14 @@ def survival_curves(acceptance: pd.DataFrame, counted: pd.DataFrame) -> pd.DataF
     table["a_k"] = 1.0 + table.groupby(_PLACE, dropna=False)["survival"].cumsum()
     table["marginal_limit"] = table["survival"] / (table["a_k"] - table["survival"])
     return table.rename(columns={"kept": "position"})[columns].reset_index(drop=True)
+
+
+def _every_position(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the positions 0..k at which no round stopped: their survival is that of the next position."""
+    places = table[_PLACE].drop_duplicates()
+    widths = places["verify_width"].astype("int64")
+    whole = places.loc[places.index.repeat(widths)].reset_index(drop=True)
+    whole["kept"] = whole.groupby(_PLACE, dropna=False).cumcount()
+    out = whole.merge(table, on=[*_PLACE, "kept"], how="outer")
+    out["rounds"] = out["rounds"].fillna(0.0)
+    return out
