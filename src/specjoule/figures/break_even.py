@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid, seed_mark
+from specjoule.figures.panels import axis_titles, drafter_legend, drafters_of, panel_grid
 from specjoule.figures.style import look
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ def draw_break_even(points: pd.DataFrame) -> Figure:
 
     Each drafter's points are joined in order of concurrency, with the smallest and largest written beside them.
     """
+    from matplotlib.ticker import NullLocator
+
     panels = list(points.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels), height_in=2.1)
     right = 1.12 * float(np.nanmax(points["a_spec"].to_numpy()))
     top = 1.12 * float(np.nanmax(points["r_e"].to_numpy()))
     far = max(right, top)
-    low = min(0.95, 0.95 * float(np.nanmin(points[["a_spec", "r_e"]].to_numpy())))
+    low = min(0.9, 0.93 * float(np.nanmin(points[["a_spec", "r_e"]].to_numpy())))
     for ax, (title, part) in zip(axes, panels, strict=True):
         ax.fill_between([low, far], [low, far], far, color="#000000", alpha=0.05, linewidth=0)
         ax.plot([low, far], [low, far], color="#333333", linewidth=0.9)
@@ -37,13 +39,19 @@ def draw_break_even(points: pd.DataFrame) -> Figure:
                 continue
             style = look(scheme, width)
             seeds = mine.loc[mine["kind"] == "seed"]
-            seed_mark(ax, seeds["a_spec"], seeds["r_e"], style)
+            ax.plot(seeds["a_spec"], seeds["r_e"], linestyle="none", marker=".", markersize=2.6, alpha=0.6,
+                    markeredgewidth=0, color=style.color, zorder=1.9)  # fmt: skip
             medians = mine.loc[mine["kind"] == "median"].sort_values("concurrency")
             ax.plot(medians["a_spec"], medians["r_e"], **style.line())
             for end in sorted({0, len(medians) - 1}):
                 one = medians.iloc[end]
                 ax.annotate(f"{int(one['concurrency'])}", (one["a_spec"], one["r_e"]), xytext=(3.5, -1),
                             textcoords="offset points", fontsize=5.8, color=style.color)  # fmt: skip
+        for axis, last in ((ax.xaxis, right), (ax.yaxis, top)):
+            axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+            ticks = [t for t in (0.5, 1.0, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32) if low <= t <= last]
+            axis.set_ticks(ticks, [f"{t:g}" for t in ticks])
+            axis.set_minor_locator(NullLocator())
         ax.set_xlim(low, right)
         ax.set_ylim(low, top)
         ax.set_title(str(title))

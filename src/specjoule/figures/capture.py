@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def draw_capture(points: pd.DataFrame) -> Figure:
     """Draw the saving without and with captured graphs, one panel per model, board and concurrency."""
     points = points.assign(
-        panel=points["model"] + " · " + points["gpu"] + " · " + points["concurrency"].astype("str") + " requests"
+        panel=points["model"] + " · " + points["gpu"] + "\n" + points["concurrency"].astype("str") + " at once"
     )
     panels = list(points.groupby("panel", sort=False))
-    fig, axes = panel_grid(len(panels))
+    fig, axes = panel_grid(len(panels), height_in=1.9)
     for ax, (title, part) in zip(axes, panels, strict=True):
         ax.axhline(0, color="#333333", linewidth=0.8)
         for drafter, scheme, width in drafters_of(points).itertuples(index=False):
@@ -27,7 +27,7 @@ def draw_capture(points: pd.DataFrame) -> Figure:
                 ax.plot([0, 1], [100 * row.saving_off, 100 * row.saving_on], **look(scheme, width).line())
         ax.set_xlim(-0.25, 1.25)
         ax.set_xticks([0, 1], ["capture off", "capture on"])
-        ax.set_title(str(title))
+        ax.set_title(str(title), fontsize=6.8)
         ax.grid(axis="y")
     axis_titles(fig, "", "Energy saved per committed token\nagainst plain decoding (%)")
     drafter_legend(fig, points)

@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 
 def draw_clocks(points: pd.DataFrame) -> Figure:
     """Draw energy saved against throughput lost by locking the clock, one panel per model, board and concurrency."""
-    panel = points["model"] + " · " + points["gpu"] + " · " + points["concurrency"].astype("str") + " requests"
+    panel = points["model"] + " · " + points["gpu"] + "\n" + points["concurrency"].astype("str") + " at once"
     points = points.assign(panel=panel)
     panels = list(points.groupby("panel", sort=False))
-    fig, axes = panel_grid(len(panels))
+    fig, axes = panel_grid(len(panels), height_in=1.9)
     for ax, (title, part) in zip(axes, panels, strict=True):
         ax.axhline(0, color="#333333", linewidth=0.8)
         ax.axvline(0, color="#333333", linewidth=0.8)
         for drafter, scheme, width in drafters_of(points).itertuples(index=False):
             mine = part.loc[part["drafter"] == drafter].sort_values("locked_mhz", ascending=False)
             ax.plot(100 * mine["throughput_loss"], 100 * mine["energy_saving"], **look(scheme, width).line())
-            for row in mine.itertuples():
-                ax.annotate(f"{row.locked_mhz:.0f}", (100 * float(row.throughput_loss), 100 * float(row.energy_saving)),
-                            xytext=(3, 2), textcoords="offset points", fontsize=5.4)  # fmt: skip
-        ax.set_title(str(title))
+        # Each clock is written once, above the drafter that saves most at it.
+        top = part.sort_values("energy_saving").drop_duplicates("locked_mhz", keep="last")
+        places = zip(top["locked_mhz"], 100 * top["throughput_loss"], 100 * top["energy_saving"], strict=True)
+        for mhz, x, y in places:
+            ax.annotate(f"{mhz:.0f}", (x, y), xytext=(0, 4), textcoords="offset points", fontsize=5.8, ha="center")
+        ax.margins(y=0.14)
+        ax.set_title(str(title), fontsize=6.8)
         ax.grid()
     axis_titles(
         fig,
@@ -47,14 +50,15 @@ def draw_draft_share(points: pd.DataFrame) -> Figure:
     panels = list(points.groupby("panel", sort=False))
     fig, axes = panel_grid(len(panels))
     for ax, (title, part) in zip(axes, panels, strict=True):
-        for drafter, mine in part.groupby("drafter"):
-            line = mine.sort_values("concurrency")
+        for drafter, scheme, width in drafters_of(part).itertuples(index=False):
+            line = part.loc[part["drafter"] == drafter].sort_values("concurrency")
+            style = look(scheme, width)
             known = line.loc[line["reported"]]
-            drawn = ax.plot(known["concurrency"], 100 * known["share"], marker="o", label=str(drafter), markersize=4)
+            ax.plot(known["concurrency"], 100 * known["share"], **style.line())
             refused = line.loc[~line["reported"], "concurrency"]
-            ax.plot(refused, [0.0] * len(refused), marker="x", linestyle="none", color=drawn[0].get_color())
+            ax.plot(refused, [0.0] * len(refused), marker="x", linestyle="none", color=style.color)
         ax.set_title(str(title))
-        ax.legend()
+        ax.set_ylim(0, 112 * float(points["share"].max()) if points["reported"].any() else 1)
         concurrency_axis(ax, part["concurrency"].tolist())
         ax.grid(axis="y")
     axis_titles(
@@ -62,4 +66,5 @@ def draw_draft_share(points: pd.DataFrame) -> Figure:
         "Concurrency (requests submitted at once)",
         "Drafting's share of energy per step (%)\n(x: control too large, no split)",
     )
+    drafter_legend(fig, points)
     return fig

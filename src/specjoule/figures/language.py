@@ -31,11 +31,15 @@ def draw_language(points: pd.DataFrame) -> Figure:
                                 for n in ("retention", "low", "high"))  # fmt: skip
             ax.plot([low, high], [y + offset] * 2, color=style.color, linewidth=0.9)
             ax.plot(value, y + offset, marker=style.marker, color=style.color, markerfacecolor=face, markersize=3.6)
-    names = (
-        order["model"] + " · " + order["drafter"] + " · " + order["origin"] + " · " + order["concurrency"].astype("str")
-    )
+    names = order["model"] + " · " + order["drafter"] + " · " + order["origin"]
+    batches = ", ".join(str(int(c)) for c in sorted(order["concurrency"].unique()))
+    if order["concurrency"].nunique() > 1:
+        names = names + " · " + order["concurrency"].astype("str") + " at once"
     ax.set_yticks(rows, names)
     ax.set_ylim(-0.7, len(order) - 0.3)
-    ax.set_xlabel("Tokens per round, Romansh over English\n(filled: qualifying answers, hollow: all; bars: 95 %)")
+    ax.set_xlabel(
+        f"Tokens per round, Romansh over English, {batches} at once\n"
+        "(filled: qualifying answers, hollow: all; bars: 95 %)"
+    )
     ax.grid(axis="x")
     return fig

@@ -58,7 +58,11 @@ def drafter_legend(fig: Figure, frame: pd.DataFrame, *, lines: bool = True) -> N
 
 
 def axis_titles(fig: Figure, x: str, y: str) -> None:
-    """Name both axes once for all panels."""
+    """Name both axes once for all panels; a figure of one panel has them at its axes."""
+    if len(fig.axes) == 1:
+        fig.axes[0].set_xlabel(x)
+        fig.axes[0].set_ylabel(y, linespacing=1.25)
+        return
     fig.supxlabel(x, fontsize=7.5)
     fig.supylabel(y, fontsize=7.5, linespacing=1.25)
 

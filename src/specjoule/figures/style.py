@@ -41,32 +41,39 @@ class Look:
     color: str
     marker: str
     dash: str | tuple[int, tuple[float, ...]]
-    filled: bool
+    fill: float
+    """How much of the colour fills the marker: 1 all, 0 none (white)."""
+
+    @property
+    def face(self) -> str:
+        """Colour inside the marker."""
+        from matplotlib.colors import to_hex, to_rgb
+
+        return str(to_hex([self.fill * part + (1.0 - self.fill) for part in to_rgb(self.color)]))
 
     def line(self) -> dict[str, Any]:
         """Keyword arguments for a line with markers."""
-        face = self.color if self.filled else "white"
         return {
-            "color": self.color, "marker": self.marker, "linestyle": self.dash, "markerfacecolor": face,
+            "color": self.color, "marker": self.marker, "linestyle": self.dash, "markerfacecolor": self.face,
             "markeredgecolor": self.color, "markersize": 4.2, "markeredgewidth": 0.9, "linewidth": 1.1,
         }  # fmt: skip
 
     def points(self) -> dict[str, Any]:
         """Keyword arguments for single points."""
-        return {"marker": self.marker, "facecolor": self.color if self.filled else "white", "edgecolor": self.color}
+        return {"marker": self.marker, "facecolor": self.face, "edgecolor": self.color}
 
 
 def look(scheme: str, verify_width: float) -> Look:
     """Return the look of a drafter: colour and marker by scheme, dash and filling by the width it verifies."""
     color, marker = _SCHEMES.get(scheme, ("#444444", "h"))
     if verify_width <= 1:
-        return Look(color, marker, "-", scheme == "plain")
-    dashes: tuple[tuple[float, str | tuple[int, tuple[float, ...]], bool], ...] = (
-        (4, "-", True), (8, (0, (4, 1.5)), False), (16, "-", False), (1e9, (0, (1, 1.2)), True),
+        return Look(color, marker, "-", 1.0 if scheme == "plain" else 0.0)
+    dashes: tuple[tuple[float, str | tuple[int, tuple[float, ...]], float], ...] = (
+        (4, "-", 1.0), (8, (0, (4, 1.5)), 0.4), (16, "-", 0.0), (1e9, (0, (1, 1.2)), 1.0),
     )  # fmt: skip
-    for limit, dash, filled in dashes:
+    for limit, dash, fill in dashes:
         if verify_width <= limit:
-            return Look(color, marker, dash, filled)
+            return Look(color, marker, dash, fill)
     raise AssertionError("unreachable")
 
 

@@ -36,7 +36,11 @@ def draft_shares(counted: pd.DataFrame, control_limit: float = 0.03) -> pd.DataF
     name = counted["drafter"].astype("str")
     kind = np.where(name.str.endswith(SKIPPED), "nodraft", np.where(name.str.endswith(CONTROL), "random", "full"))
     work = counted.assign(_kind=kind, drafter=name.str.removesuffix(SKIPPED).str.removesuffix(CONTROL))
-    place = [k for k in (*PLACE, "drafter", "concurrency", "capture", "locked_mhz") if k in work.columns]
+    place = [
+        k
+        for k in (*PLACE, "drafter", "scheme", "verify_width", "concurrency", "capture", "locked_mhz")
+        if k in work.columns
+    ]
     keys = [*place, "seed", "replicate"]
     table = work.pivot_table(index=keys, columns="_kind", values="j_per_step", aggfunc="mean", dropna=False)
     if "nodraft" not in table.columns or "full" not in table.columns:

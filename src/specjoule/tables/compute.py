@@ -347,6 +347,7 @@ def intensity(context: Context) -> pd.DataFrame:
     keys = ["model", "gpu", "drafter", "concurrency", "corpus", "context_tokens", "capture", "locked_mhz"]
     out = points.merge(context.summary[[*keys, "saving_median", "ratio_half_range"]], on=keys, how="left")
     out = _headline(out)
+    out = out.loc[out["scheme"] != "plain-matched"]  # steps like plain's: it would only hide them
     boards = out.groupby("model")["gpu"].nunique()
     both = [m for m, n in boards.items() if n > 1]
     return out.loc[out["model"].isin(both)] if both else out.loc[out["model"] == out["model"].iloc[0]]
@@ -360,6 +361,7 @@ def roofline(context: Context) -> pd.DataFrame:
     if points.empty:
         return NOTHING
     points = _headline(points)
+    points = points.loc[points["scheme"] != "plain-matched"]
     peaks = {g: v.peak_flop_s for g, v in context.gpus.items()}
     bandwidths = {g: v.bandwidth_byte_s for g, v in context.gpus.items()}
     return points.assign(
