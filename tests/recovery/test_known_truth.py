@@ -21,6 +21,7 @@ from specjoule.prompts.corpus import load_corpus
 from specjoule.study.model import Study
 from specjoule.tables import compute
 from specjoule.tables.context import Context
+from specjoule.tables.ingest import ingest
 from tests.engines.simulated.conftest import launch
 from tests.recovery.simulated_study import (
     NO_SPREAD,
@@ -276,6 +277,10 @@ def test_another_board_within_a_block_is_no_partner(
     assert_covers(context, true_ratios(truth))
     # The closing plain ran on the other board: what it says is no drift of the first.
     assert context.rows.loc[context.rows["seed"].isin(STRUCK), "block_drift"].isna().all()
+    # ... nor do the same windows say so where no block record is at hand.
+    alone = ingest([folders_in(tmp_path / "study").raw], study.file.validity).rows
+    drifts = alone.groupby("seed")["block_drift"].first()
+    assert drifts[list(STRUCK)].isna().all() and drifts.drop(list(STRUCK)).notna().all()
 
 
 @pytest.mark.parametrize("kind", ["hang", "crash", "counter_reset", "meter_gap", "foreign_process"])

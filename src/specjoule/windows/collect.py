@@ -258,10 +258,10 @@ def drifts_of_rows(rows: pa.Table) -> dict[tuple[str, bool, int | None], float |
     """Return the drift by (segment, capture, locked clock) where no block record is at hand, as a record has it.
 
     Median over the valid attempts of the closing plain launch of J/token over that of the same cell's first valid
-    attempt before, minus 1. A segment without one is left out.
+    attempt on the same board, minus 1. A segment without one is left out.
     """
     keys = ["segment_id", "capture", "locked_mhz"]
-    attempt = ["cell_hash", "role", "attempt", "launch"]
+    attempt = ["cell_hash", "gpu_uuid", "role", "attempt", "launch"]
     columns = [*keys, *attempt, "validity", "energy_j", "committed_tokens"]
     plain = rows.filter(pc.and_(pc.equal(rows["window"], "generation"), pc.equal(rows["scheme"], "plain")))
     frame = plain.select(columns).to_pandas()
@@ -271,9 +271,10 @@ def drifts_of_rows(rows: pa.Table) -> dict[tuple[str, bool, int | None], float |
     ).reset_index()  # fmt: skip
     each = each.loc[each["valid"] & (each["tokens"] > 0)]
     each["e"] = each["energy_j"] / each["tokens"]
-    first = each.loc[each["role"] == "cell"].drop_duplicates([*keys, "cell_hash"])
+    same = [*keys, "cell_hash", "gpu_uuid"]
+    first = each.loc[each["role"] == "cell"].drop_duplicates(same)
     closing = each.loc[each["role"] == "reference"]
-    both = closing.merge(first, on=[*keys, "cell_hash"], suffixes=("", "_first"))
+    both = closing.merge(first, on=same, suffixes=("", "_first"))
     both["ratio"] = both["e"] / both["e_first"]
     ratios = both.groupby(keys, dropna=False)["ratio"].median()
     return {
