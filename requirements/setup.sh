@@ -40,6 +40,10 @@ fi
 
 free_kb=$(df -Pk . | awk 'NR==2 {print $4}')
 [ "${free_kb:-9999999}" -gt 3000000 ] || stop "less than 3 GB are free in $(pwd); make room and run again."
+if [ "${free_kb:-9999999}" -le 7000000 ] && [ ! -d "$(echo "$venv"/lib/python*/site-packages/torch)" ]; then
+  say "Less than 7 GB are free: enough only where pip is set to an index of CPU builds of PyTorch (on x86-64 the"
+  say "ordinary one brings 4 GB of CUDA libraries along)."
+fi
 
 chosen=$extras
 case ",$extras," in
