@@ -18,6 +18,7 @@ from specjoule.errors import StoreError
 
 SEGMENT = "segment"
 LAUNCH = "launch"
+PROOF = "proof"
 CELL_START = "cell_start"
 CELL = "cell"
 REMEASURE = "remeasure"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specjoule.blocks.block import Block
-from specjoule.blocks.journal import ERROR, LAUNCH, SEGMENT, SEGMENT_END
+from specjoule.blocks.journal import ERROR, LAUNCH, PROOF, SEGMENT, SEGMENT_END
 from specjoule.blocks.store import BlockStore
 from specjoule.engines.settings_diff import beyond_speculation
 from specjoule.reasons import Reason, Validity
@@ -43,6 +43,7 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
         if cell.drafter == PLAIN and cell.instrumentation is None
         for row in _energies(store, cell.hash, rules or ValidityConfig())
     ]
+    proofs = {(e["segment_id"], e["launch"]): e["graphs"] for e in events if e["event"] == PROOF}
     segments = []
     for event in events:
         if event["event"] != SEGMENT:
@@ -57,7 +58,11 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
                 "ended": end["time"] if end else None,
                 "drift": _drifts([row for row in plain if row["segment_id"] == segment_id]),
                 "launches": [
-                    {k: v for k, v in e.items() if k not in ("event", "resolved", "segment_id")} for e in mine
+                    {
+                        **{k: v for k, v in e.items() if k not in ("event", "resolved", "segment_id")},
+                        "graphs": proofs.get((segment_id, e["launch"])),
+                    }
+                    for e in mine
                 ],
                 "settings_compared": settings_compared(mine),
                 "errors": [

@@ -18,12 +18,13 @@ from specjoule.blocks.block import Block, Launch, plan_segment, with_partners
 from specjoule.blocks.devices import Devices
 from specjoule.blocks.host import HostFacts, host_facts, load_average
 from specjoule.blocks.inherit import inherit
-from specjoule.blocks.journal import CELL, CELL_START, ERROR, LAUNCH, SEGMENT, SEGMENT_END, BlockState, summarise
+from specjoule.blocks.journal import CELL, CELL_START, ERROR, LAUNCH, PROOF, SEGMENT, SEGMENT_END, BlockState, summarise
 from specjoule.blocks.launching import RunningLaunch, launch_spec, start_launch
 from specjoule.blocks.lock import block_lock
 from specjoule.blocks.store import BlockStore
 from specjoule.blocks.todo import cell_parts, todo
 from specjoule.blocks.unpack import unpack
+from specjoule.blocks.warm_up import warm_up_prompts
 from specjoule.blocks.waves import measure_waves
 from specjoule.cells.cell import Cell
 from specjoule.engines.base import Capacity, EngineBug, EngineInfeasible, EngineTransient
@@ -259,6 +260,7 @@ def _measure_launch(segment: _Segment, launch: Launch) -> None:
                 while queue.left and not segment.should_stop():
                     _measure_cell(segment, launch, running, queue.left[0])
                     queue.left.pop(0)
+                _prove(segment, launch, running)
         except EngineInfeasible as error:
             _infeasible(segment, queue, error, started=running is not None)
         except (EngineTransient, MeterError) as error:
@@ -270,6 +272,17 @@ def _measure_launch(segment: _Segment, launch: Launch) -> None:
                 _fail(segment, launch, cell, Reason.COUNTS_MISSING, str(error))
         finally:
             segment.devices.engine.stop()
+
+
+def _prove(segment: _Segment, launch: Launch, running: RunningLaunch) -> None:
+    """Let an engine that can show which graphs its passes run do so, after the launch's last cell."""
+    prove = getattr(segment.devices.engine, "prove", None)
+    if prove is None or launch.role != "cell" or segment.should_stop():
+        return
+    concurrency = max(c.concurrency for c in launch.cells)
+    shown = prove(concurrency, warm_up_prompts(concurrency))
+    if shown:
+        segment.store.journal.append(PROOF, segment_id=segment.id, launch=running.number, graphs=_plain_json(shown))
 
 
 def _infeasible(segment: _Segment, queue: _Queue, error: EngineInfeasible, *, started: bool) -> None:

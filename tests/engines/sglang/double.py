@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gzip
 import json
 import os
 import signal
@@ -161,6 +162,7 @@ class Double:
         )
         self.moments = [0.0] * 6
         self.prefilled = [0, 0]
+        self.profile, self.profiled_from = Path(), 0.0
         self.chunks = 0
         self.running: list[Running] = []
         self.waiting: list[Running] = []
@@ -241,6 +243,30 @@ class Double:
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+    async def start_profile(self, request: web.Request) -> web.Response:
+        """Answer /start_profile."""
+        self.profile = Path((await request.json())["output_dir"])
+        self.profiled_from = self.moments[0]
+        return web.Response(text="Start profiling.\n")
+
+    async def stop_profile(self, _: web.Request) -> web.Response:
+        """Answer /stop_profile with a trace as the real server's profiler writes it, one pass of each role a round."""
+        events: list[dict[str, Any]] = []
+        algorithm, graph = self.arguments.algorithm, bool(self.arguments.captured) and not self.faults.get("eager")
+        stages = ["step[VERIFY bs=4]"] if algorithm else ["step[DECODE bs=4]"]
+        if algorithm not in (None, "NGRAM", "DFLASH", "DSPARK"):
+            stages += ["draft_extend", "draft"]
+        for i in range(int(self.moments[0] - self.profiled_from)):
+            for j, name in enumerate(stages):
+                at = 1000.0 * i + 100 * j
+                events.append({"ph": "X", "cat": "user_annotation", "name": name, "ts": at, "dur": 50, "tid": 7})
+                if graph and not (j and self.faults.get("no_draft_graph")):
+                    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at + 9, "dur": 1}
+                    events.append(launch | {"tid": 7})
+        with gzip.open(self.profile / "1-TP-0.trace.json.gz", "wt") as trace:
+            json.dump({"traceEvents": events}, trace)
+        return web.Response(text="Stop profiling. This will take some time.\n")
 
     async def set_faults(self, request: web.Request) -> web.Response:
         """Change the faults of a running double; the real server has no such endpoint."""
@@ -428,6 +454,8 @@ async def serve(arguments: Arguments, config: dict[str, Any]) -> None:
     app.router.add_post("/flush_cache", double.flush)
     app.router.add_post("/tokenize", double.tokenize)
     app.router.add_post("/generate", double.generate)
+    app.router.add_post("/start_profile", double.start_profile)
+    app.router.add_post("/stop_profile", double.stop_profile)
     app.router.add_post("/double/faults", double.set_faults)
     runner = web.AppRunner(app)
     await runner.setup()

@@ -141,6 +141,24 @@ def test_prompts_are_brought_to_a_context_under_the_real_template(running: tuple
     assert start == 0 and sent[-20:] == own[-20:] and sent.count(EOS_ID) == own.count(EOS_ID)
 
 
+def test_a_profile_of_the_real_server_holds_the_spans_that_are_read(running: tuple[SglangEngine, Capacity]) -> None:
+    engine, _ = running
+    shown = engine.prove(4, prompts(4))
+    assert "problem" not in shown, shown
+    target = shown["roles"]["target"]
+    assert 10 <= target["passes"] <= 13
+    assert target["with_graph"] == target["launches"] == 0, "there are no graphs on a processor"
+    assert set(shown["roles"]) == {"target"}
+
+
+def test_the_pinned_source_opens_the_spans_that_are_read(sglang_python: Path) -> None:
+    source = sglang_python.parent.parent / "lib" / "python3.11" / "site-packages" / "sglang" / "srt"
+    worker = (source / "speculative" / "eagle_worker_v2.py").read_text()
+    assert all(f'spec_stage_span("{stage}")' in worker for stage in ("draft", "draft_extend"))
+    spans = (source / "utils" / "profile_utils.py").read_text()
+    assert 'stage = "VERIFY"' in spans and 'stage = "DRAFT"' in spans and 'base = f"step[{stage} bs={bs}"' in spans
+
+
 def test_more_requests_than_the_server_runs_at_once_show_in_peak_and_mean(
     running: tuple[SglangEngine, Capacity],
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from specjoule.engines.base import Batch, Capacity, EngineBug, EngineInfeasible, EngineTransient
 from specjoule.engines.sglang.engine import SglangEngine
+from specjoule.engines.sglang.profile import passes_by_role
 from specjoule.engines.sglang.server import wait_until
 from specjoule.errors import ConfigurationError
 from specjoule.prompts.filler import filler
@@ -193,6 +194,37 @@ def test_prompts_are_brought_to_a_context_by_token_ids(start: Start, tokens: int
         engine.run(replace(batch, context_tokens=8))
     assert caught.value.reason is Reason.CONTEXT_TOO_LONG
     assert [r.prompt_tokens for r in engine.run(wave_of()).requests] != [tokens] * 4
+
+
+def test_a_profiled_wave_tells_the_graphs_of_target_draft_and_draft_extension_apart(start: Start) -> None:
+    engine, _ = start()
+    roles = engine.prove(4, prompts(4))["roles"]
+    assert set(roles) == {"target", "draft", "draft_extend"}
+    assert all(r["passes"] == r["with_graph"] == r["launches"] > 0 for r in roles.values())
+    set_faults(engine, {"no_draft_graph": True})
+    roles = engine.prove(4, prompts(4))["roles"]
+    assert roles["target"]["with_graph"] > 0 == roles["draft"]["with_graph"] == roles["draft_extend"]["with_graph"]
+    set_faults(engine, {"kill_after": 3})
+    assert "problem" in engine.prove(4, prompts(4))
+
+
+def test_spans_and_launches_are_matched_by_thread_and_time() -> None:
+    def span(name: str, ts: float, dur: float, tid: int = 1, cat: str = "user_annotation") -> dict[str, Any]:
+        return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "tid": tid}
+
+    found = passes_by_role(
+        [
+            span("step[EXTEND bs=4 toks=90]", 0, 9), span("step[VERIFY bs=4]", 10, 9), span("draft", 20, 9),
+            span("step[DRAFT bs=4]", 21, 3), span("step[DRAFT bs=4]", 40, 5), span("draft", 60, 9, cat="gpu"),
+            *(span("cudaGraphLaunch", t, 1, cat="cuda_runtime") for t in (12, 22, 25, 90)),
+            span("cudaGraphLaunch", 42, 1, tid=2), {"ph": "M", "name": "draft"},
+        ]
+    )  # fmt: skip
+    assert found == {
+        "target": {"passes": 1, "with_graph": 1, "launches": 1},
+        "draft": {"passes": 2, "with_graph": 1, "launches": 2},
+        "outside": {"passes": 0, "with_graph": 0, "launches": 2},
+    }
 
 
 # -- starts that fail

@@ -151,6 +151,10 @@ def test_plain_stands_at_both_ends_and_barely_drifts(done: Done) -> None:
     (segment,) = done.record()["segments"]
     assert segment["outcome"] == "finished" and segment["errors"] == []
     assert abs(segment["drift"][0]["drift"]) < 0.05
+    shown = {e["drafter"]: e["graphs"]["roles"] for e in segment["launches"] if e["role"] == "cell"}
+    assert set(shown["plain"]) == set(shown["ngram-4"]) == {"target"}
+    assert set(shown["tiny-eagle"]) == {"target", "draft", "draft_extend"}
+    assert all(r["with_graph"] == r["passes"] > 0 for roles in shown.values() for r in roles.values())
 
 
 def test_what_differs_beyond_speculation_is_in_the_record_and_in_a_table(done: Done) -> None:

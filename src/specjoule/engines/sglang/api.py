@@ -47,6 +47,17 @@ class ControlApi:
         """Empty prefix cache and n-gram trie; False while requests run or wait."""
         return self._call("POST", "/flush_cache")[0] == 200
 
+    def start_profile(self, folder: str) -> None:
+        """Start a torch profile that is written into a folder of this machine."""
+        body = {"output_dir": folder, "activities": ["CPU", "GPU"], "with_stack": False, "record_shapes": False}
+        status, text = self._call("POST", "/start_profile", body)
+        if status != 200:
+            raise EngineBug(f"/start_profile answered {status}: {text[:300]!r}")
+
+    def stop_profile(self) -> None:
+        """End it; the answer comes when the trace is written."""
+        self._call("POST", "/stop_profile", timeout_s=120.0)
+
     def chat_ids(self, messages: list[dict[str, str]], template_kwargs: Mapping[str, Any]) -> list[int]:
         """Return the token ids of a chat under the server's own template."""
         body: dict[str, Any] = {"messages": messages}

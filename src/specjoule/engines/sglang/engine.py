@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,13 +39,20 @@ from specjoule.engines.sglang.log import LogReader, decode_steps
 from specjoule.engines.sglang.matching import matched_settings
 from specjoule.engines.sglang.outcomes import Phase, judge
 from specjoule.engines.sglang.ports import HeldPorts
+from specjoule.engines.sglang.profile import passes_by_role, read_trace
 from specjoule.engines.sglang.results import Answers, Asked, client_mean_batch, read_answers, refusal
 from specjoule.engines.sglang.server import ServerProcess, wait_until
 from specjoule.engines.sglang.settings import Settings, parse_settings
 from specjoule.engines.sglang.staging import stage
-from specjoule.errors import ConfigurationError
+from specjoule.errors import ConfigurationError, SpecJouleError
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason
+
+PROFILED_TOKENS = 12
+"""Tokens of the profiled wave: a few rounds of any drafter."""
+
+PROFILE_S = 60.0
+"""How long the server may take to write its profile."""
 
 FLUSH_S = 10.0
 """How long a flush may be refused because a request is still being retired."""
@@ -165,6 +173,24 @@ class SglangEngine:
         launch = self._running()
         with _Judged(launch, "wave"):
             return launch.api.loads().counters()
+
+    def prove(self, concurrency: int, prompts: Sequence[Prompt]) -> Mapping[str, Any]:
+        """Profile one short wave and return which passes ran captured graphs, by role.
+
+        Done last, since a profiler may leave something behind in the process. Nothing that goes wrong here concerns
+        what was measured: it is returned as `problem`.
+        """
+        launch = self._running()
+        if not launch.settings.profiled_wave or launch.settings.instrumentation != "study":
+            return {}
+        try:
+            with tempfile.TemporaryDirectory(prefix="specjoule-profile-") as folder:
+                launch.api.start_profile(folder)
+                self.run(Batch(tuple(prompts[:concurrency]), max_new_tokens=PROFILED_TOKENS, ignore_eos=True))
+                launch.api.stop_profile()
+                return {"concurrency": concurrency, "roles": passes_by_role(read_trace(Path(folder), PROFILE_S))}
+        except (SpecJouleError, Unanswered, OSError) as error:
+            return {"problem": str(error)[:500]}
 
     def stop(self) -> None:
         """End the server and everything it started."""

@@ -65,6 +65,8 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     instrumentation: Instrumentation = "study"
     transport: Transport = "batched"
+    profiled_wave: bool = True
+    """After its last cell each server runs one profiled wave, which shows which passes ran captured graphs."""
     matched: Mapping[str, Any] | None = None
     simulated_acceptance: bool = False
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
