@@ -229,7 +229,8 @@ _ALL: tuple[Item, ...] = (
     ),
     Item(
         "figure_break_even", "figure", "Does a round commit more tokens than its step costs?",
-        "Speculation saves energy where tokens committed per request and round exceed the ratio of energy per step.",
+        "Speculation saves energy where tokens committed per request and round exceed the ratio of energy per step. "
+        "The band is what plain relaunched shows against plain.",
         ("decode", "generation"), "tables.compute:break_even", "figures.break_even:draw_break_even",
     ),
     Item(
