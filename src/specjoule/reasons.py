@@ -139,12 +139,6 @@ class Reason(StrEnum):
 
     # -- content
     DEGENERATE_OUTPUT = "degenerate_output", "content", "Too many answers repeat themselves before their natural end."
-    WRONG_LANGUAGE = "wrong_language", "content", "Answers are not in the language asked for."
-    INCOHERENT_OUTPUT = (
-        "incoherent_output",
-        "content",
-        "Answers differ from plain decoding by more than the control allows.",
-    )
 
     # -- pairs
     NO_PLAIN_PARTNER = "no_plain_partner", "pair", "No finished plain cell in the same segment."
