@@ -24,7 +24,15 @@ from specjoule.errors import StoreError
 from specjoule.pairs.tail import gaps_of_chunks
 from specjoule.study.model import ValidityConfig
 from specjoule.tables.ingest import find_raw_files, forget_others, group_by_block, ingest
-from specjoule.windows.collect import StoredNested, collect, collect_files, drifts_of, read_rows, write_collected
+from specjoule.windows.collect import (
+    StoredNested,
+    collect,
+    collect_files,
+    drifts_of,
+    frame_of,
+    read_rows,
+    write_collected,
+)
 from specjoule.windows.io import read_window_table
 from specjoule.windows.judging import judge_table
 from specjoule.windows.nested import GAP_EDGES_MS, PARTS
@@ -176,7 +184,7 @@ def test_with_and_without_a_block_record_the_rows_are_the_same(project: Project)
         record = json.loads(project.record(block.id).read_text())
         files = [project.raw_file(c) for c in block.cells]
         tables.append(collect_files(files, project.raw, RULES, drifts_of(record)))
-    theirs = pa.concat_tables(tables).to_pandas()
+    theirs = frame_of(pa.concat_tables(tables))
     theirs = theirs.sort_values(["raw_file", "wave", "window", "role"], ignore_index=True)
     assert own["block_drift"].notna().all()
     pd.testing.assert_frame_equal(own, theirs)

@@ -71,13 +71,13 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
-    from specjoule.windows.collect import StoredNested, read_rows
+    from specjoule.windows.collect import StoredNested, read_frame
 
     try:
         project = _project(arguments)
         study = project.study
         context = Context(
-            read_rows([project.rows(block.id) for block in project.blocks]),
+            read_frame([project.rows(block.id) for block in project.blocks]),
             project.name,
             analysis=study.file.analysis,
             models=study.models,

@@ -128,6 +128,7 @@ def save_figure(fig: Figure, directory: Path, name: str) -> list[Path]:
     for suffix, metadata in fixed.items():
         path, temporary = directory / f"{name}.{suffix}", directory / f".{name}.tmp.{suffix}"
         fig.savefig(temporary, format=suffix, metadata=metadata)
+        fig.set_layout_engine("none")  # laid out once, for both: with many panels that is most of the work
         temporary.replace(path)
         paths.append(path)
     plt.close(fig)

@@ -15,8 +15,10 @@ Uncertainties are expanded ones (coverage at least 95 %), of timing only: the se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -101,6 +103,11 @@ class _Dates:
     lag_sigma_ns: float
     margin_ns: float
     """Half-width of the lag: how far a date may be off besides its bracket."""
+
+    @cached_property
+    def sigma_median_ns(self) -> float:
+        """Median of `sigma_ns`."""
+        return float(np.median(self.sigma_ns))
 
 
 @dataclass(frozen=True)
@@ -274,7 +281,7 @@ def _snap(dates: _Dates, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     inside = np.flatnonzero((dates.low_ns - dates.margin_ns >= start_ns) & (dates.high_ns + dates.margin_ns <= end_ns))
     if len(inside) < 2:
         return None
-    limit_ns = 2.0 * float(np.median(dates.sigma_ns))
+    limit_ns = 2.0 * dates.sigma_median_ns
     reach = min(4, len(inside) // 4 + 1)
     first = next((i for i in inside[:reach] if dates.sigma_ns[i] <= limit_ns), inside[0])
     last = next((i for i in inside[::-1][:reach] if dates.sigma_ns[i] <= limit_ns), inside[-1])
@@ -325,21 +332,28 @@ def _outside_indices(dates: _Dates, index: int, step: Literal[-1, 1], inner_w: f
     that a late poll dated badly are passed over: at a 20 ms refresh, a date 15 ms off turns idle power into nonsense.
     """
     outwards = np.arange(index, -1 if step < 0 else len(dates.t_ns), step)
-    well_dated = outwards[dates.sigma_ns[outwards] <= 3.0 * float(np.median(dates.sigma_ns))]
-    candidates = [int(i) for i in (well_dated if len(well_dated) >= 3 else outwards)]
-    near_w = _power_w(dates, *sorted(candidates[:2]))
+    well_dated = outwards[dates.sigma_ns[outwards] <= 3.0 * dates.sigma_median_ns]
+    candidates = well_dated if len(well_dated) >= 3 else outwards
+    # Python's numbers from here on: a walk over single elements is several times slower in NumPy's.
+    t_ns, sigma_ns, counter_j = (a[candidates].tolist() for a in (dates.t_ns, dates.sigma_ns, dates.counter_j))
+
+    def power_w(i: int, j: int) -> float:  # backwards in time both differences change sign
+        earlier, later = (i, j) if step > 0 else (j, i)
+        return float((counter_j[later] - counter_j[earlier]) / max(t_ns[later] - t_ns[earlier], 1.0) * 1e9)
+
+    near_w = power_w(0, 1)
     most_w = max(0.25 * abs(inner_w - near_w), 0.02 * abs(inner_w))
-    reach_ns = max(_OUTSIDE_NS, 4.4 * abs(dates.t_ns[candidates[1]] - dates.t_ns[candidates[0]]))
-    used = candidates[:2]
-    for following in candidates[2:]:
-        distance_ns = abs(dates.t_ns[following] - dates.t_ns[used[0]])
-        width_ns = max(abs(dates.t_ns[following] - dates.t_ns[used[-1]]), 1.0)
-        noise = 3.0 * float(np.hypot(dates.sigma_ns[following], dates.sigma_ns[used[-1]])) / width_ns
+    reach_ns = max(_OUTSIDE_NS, 4.4 * abs(t_ns[1] - t_ns[0]))
+    last = 1
+    for i in range(2, len(t_ns)):
+        distance_ns = abs(t_ns[i] - t_ns[0])
+        width_ns = max(abs(t_ns[i] - t_ns[i - 1]), 1.0)
+        noise = 3.0 * math.hypot(sigma_ns[i], sigma_ns[i - 1]) / width_ns
         limit_w = min(most_w, abs(near_w) * (0.02 + noise + _HIDDEN_TREND_PER_S * distance_ns * 1e-9))
-        if distance_ns > reach_ns or abs(_power_w(dates, *sorted((used[-1], following))) - near_w) > limit_w:
+        if distance_ns > reach_ns or abs(power_w(i - 1, i) - near_w) > limit_w:
             break
-        used.append(following)
-    return used
+        last = i
+    return [int(i) for i in candidates[: last + 1]]
 
 
 def _fit_at_zero(x_s: F64, y_j: F64, sigma_j: F64, degree: int) -> tuple[float, float]:

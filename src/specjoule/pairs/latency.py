@@ -89,24 +89,26 @@ def least_energy(counted: pd.DataFrame, table: pd.DataFrame, rule: TargetRule) -
     return out.drop(columns=["plain_row", "spec_row"])
 
 
-def _cells_of(counted: pd.DataFrame, chosen: pd.DataFrame, place: list[str]) -> pd.DataFrame:
+def _cells_of(counted: pd.DataFrame, chosen: pd.DataFrame, place: list[str], *columns: str) -> pd.DataFrame:
+    """Return these columns of the chosen settings' cells."""
     keys = [k for k in (*place, *SETTING) if k in counted.columns]
-    return counted.merge(chosen[keys], on=keys)
+    return counted[[*keys, *columns]].merge(chosen[keys], on=keys)
 
 
 def _seeds_over(
     counted: pd.DataFrame, chosen: pd.DataFrame, latency: str, target_ms: float, place: list[str]
 ) -> pd.DataFrame:
-    mine = _cells_of(counted, chosen, place)
+    mine = _cells_of(counted, chosen, place, latency)
     return mine.assign(over=mine[latency] > target_ms).groupby(place, dropna=False)["over"].sum().reset_index()
 
 
 def _seed_ratios(counted: pd.DataFrame, winners: dict[str, pd.DataFrame], place: list[str]) -> pd.DataFrame:
     keys = [*place, *BLOCK]
     sides = [
-        _cells_of(counted, winners[s], place).groupby(keys, dropna=False)["j_per_token"].mean().rename(f"e_{s}")
+        _cells_of(counted, winners[s], place, *BLOCK, "j_per_token").groupby(keys, dropna=False)["j_per_token"].mean()
         for s in ("spec", "plain")
     ]
+    sides = [side.rename(f"e_{s}") for s, side in zip(("spec", "plain"), sides, strict=True)]
     both = sides[0].reset_index().merge(sides[1].reset_index(), on=keys)
     ratio = both.assign(ratio=both["e_spec"] / both["e_plain"]).groupby(place, dropna=False)["ratio"]
     out = ratio.agg(["median", "min", "max", "size"]).reset_index()

@@ -104,8 +104,9 @@ def agreement(requests: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     keys = ["segment_id", "corpus", "concurrency", "capture", "locked_mhz", "wave", "prompt_id"]
     names = ["model", "gpu", "drafter", "scheme", "block_id", "corpus", "concurrency", "capture", "locked_mhz"]
     place = cells[["cell_hash", "segment_id", "attempt", "launch", "role", *names]]
-    work = requests.merge(place, on=["cell_hash", "segment_id", "attempt", "launch", "role"])
-    work = work.loc[work["output_digest"] != 0]
+    own = ["cell_hash", "segment_id", "attempt", "launch", "role"]
+    known = requests.loc[requests["output_digest"] != 0, [*own, "wave", "prompt_id", "output_digest"]]
+    work = known.merge(place, on=own).drop(columns=["cell_hash", "attempt", "launch"])
     plain = work.loc[(work["scheme"] == "plain") & (work["role"] == "cell"), [*keys, "output_digest"]]
     plain = plain.drop_duplicates(keys).rename(columns={"output_digest": "_plain"})
     both = work.merge(plain, on=keys)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Tables, figures and advice from raw windows.", no_args_is_help=True)
 
 DEFAULT_CACHE = Path(".cache/analysis")
+WORKERS = 2
 OWN_CACHE = ".cache"
 """Folder within the output where `analyse` remembers the blocks it has read."""
 RawFolders = Annotated[
@@ -26,14 +27,16 @@ StudyOption = Annotated[
 CacheOption = Annotated[Path, typer.Option("--cache", help="where blocks already read are remembered")]
 
 
-def open_context(folders: list[Path], study: Path | None, cache: Path | None = DEFAULT_CACHE) -> Context:
+def open_context(
+    folders: list[Path], study: Path | None, cache: Path | None = DEFAULT_CACHE, workers: int = WORKERS
+) -> Context:
     """Read raw folders into a `Context`; `study` adds constants, rules and catalogue. Raises SpecJouleError."""
     from specjoule.study.load import load_study
     from specjoule.tables.context import Context
     from specjoule.tables.ingest import ingest
 
     loaded = load_study(study) if study is not None else None
-    data = ingest(folders, loaded.file.validity if loaded else None, cache=cache)
+    data = ingest(folders, loaded.file.validity if loaded else None, cache=cache, workers=workers)
     name = " + ".join(sorted(data.rows["study"].unique()))
     known: dict[str, Any] = {}
     if loaded is not None:
@@ -52,16 +55,17 @@ def analyse(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="where blocks already read are remembered (default: in the output)")
     ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="processes that read and draw")] = WORKERS,
 ) -> None:
     """Build every table and figure from folders of raw windows."""
     from specjoule.tables.ingest import forget_others
     from specjoule.tables.registry import build_all, check_names
 
     names = check_names([n for text in only or [] for n in text.split(",")])
-    context = open_context(folders, study, cache or output / OWN_CACHE)
+    context = open_context(folders, study, cache or output / OWN_CACHE, workers)
     if cache is None:
         forget_others(output / OWN_CACHE, context.nested)
-    paths = build_all(context, output, only=names or None)
+    paths = build_all(context, output, only=names or None, workers=workers)
     typer.echo(f"{len(paths)} files in {output}; {paths[-1].name} lists every item with its question and rule")
 
 

@@ -105,12 +105,15 @@ def _language(context: Context) -> pd.DataFrame | None:
     nested = context.nested
     if nested is None or nested.requests.empty:
         return None
-    work = with_quality(nested.requests, context.cells)
-    return work.loc[work["corpus"].isin(["news_en", "news_rm"])]
+    return with_quality(nested.requests, context.cells.loc[context.cells["corpus"].isin(["news_en", "news_rm"])])
 
 
 def language(context: Context) -> pd.DataFrame:
     """Retention of accepted length and energy, Romansh over English."""
+    return context.once("language", lambda: _language_table(context))
+
+
+def _language_table(context: Context) -> pd.DataFrame:
     from specjoule.pairs.language import energy_retention, retention
 
     work = _language(context)
@@ -372,6 +375,10 @@ def roofline(context: Context) -> pd.DataFrame:
 
 def survival(context: Context) -> pd.DataFrame:
     """Survival curves."""
+    return context.once("survival", lambda: _survival_table(context))
+
+
+def _survival_table(context: Context) -> pd.DataFrame:
     from specjoule.pairs.survival import survival_curves
 
     nested = context.nested

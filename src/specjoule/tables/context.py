@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ class Context:
     """Flat frames of the raw files' nested columns; items of those are empty without it."""
     records: Sequence[Mapping[str, Any]] = ()
     """Block records, for the settings in which launches differ."""
+    _made: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -72,6 +73,17 @@ class Context:
     def paired_minimal(self) -> Pairs:
         """Pairs and excluded cells under minimal flags."""
         return make_pairs(only_minimal(self.every_cell))
+
+    def prepare(self) -> None:
+        """Compute now what nearly every item needs, so that forked workers find it done."""
+        for name in ("cells", "decode_cells", "pairs", "summary", "judged", "counted", "configurations"):
+            getattr(self, name)
+
+    def once(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Return what `make` gives, computed once: several items show the same table."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name].copy()
 
     @cached_property
     def excluded(self) -> pd.DataFrame:

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from specjoule.errors import StoreError
 from specjoule.files import write_json
 from specjoule.study.model import ValidityConfig
 from specjoule.version import __version__
-from specjoule.windows.collect import StoredNested, collect, read_rows, write_collected
+from specjoule.windows.collect import StoredNested, collect, frame_of, read_frame, write_collected
 from specjoule.windows.nested import KEYS, PARTS, Nested, combine
 from specjoule.windows.schema import SCHEMA_VERSION
 
@@ -84,7 +85,7 @@ def ingest(
     rules = rules or ValidityConfig()
     if cache is None:
         parts = [collect([f for _, f in group], group[0][0], rules) for group in groups]
-        rows = pd.concat([p.rows.to_pandas() for p in parts], ignore_index=True)
+        rows = frame_of(pa.concat_tables([p.rows for p in parts]))
         check_protocols(rows)
         check_distinct(rows)
         return Ingested(rows, combine([p.nested for p in parts]), tuple(str(f) for g in groups for _, f in g))
@@ -97,7 +98,7 @@ def ingest(
     else:
         for job in jobs:
             _keep(job)
-    rows = read_rows([t / "rows.parquet" for t in targets])
+    rows = read_frame([t / "rows.parquet" for t in targets])
     check_protocols(rows)
     check_distinct(rows)
     nested = StoredNested({name: [t / f"{name}.parquet" for t in targets] for name in PARTS})

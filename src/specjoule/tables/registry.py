@@ -5,8 +5,11 @@ The Snakemake rules and `specjoule analyse` both call this module; every item is
 
 from __future__ import annotations
 
+import gc
 import importlib
+import multiprocessing
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from specjoule.errors import ConfigurationError
 from specjoule.tables.context import Context
 from specjoule.tables.items import ITEMS, Item
 from specjoule.tables.render import write_table, write_text
+from specjoule.windows.collect import StoredNested
 
 __all__ = ["ITEMS", "build", "build_all", "check_names"]
 
@@ -35,23 +39,65 @@ def build(name: str, rows: pd.DataFrame | Context, output_dir: Path, study_name:
 
 
 def build_all(
-    rows: pd.DataFrame | Context, output_dir: Path, study_name: str = "study", only: Iterable[str] | None = None
+    rows: pd.DataFrame | Context,
+    output_dir: Path,
+    study_name: str = "study",
+    only: Iterable[str] | None = None,
+    workers: int = 1,
 ) -> list[Path]:
     """Build `only` these items (default: all) and the manifest; return every path written.
 
     Pass a `Context` where more than the rows is known: the analysis constants, catalogue entries, raw files, records.
+    With several `workers` the items are made in that many processes, which share what all of them need.
     """
     from specjoule.figures.manifest import write_manifest
 
     names = check_names(list(only)) if only else list(ITEMS)
     context = rows if isinstance(rows, Context) else Context(rows, study_name)
-    paths = [p for name in names for p in build(name, context, output_dir)]
+    paths = _build_each(names, context, output_dir, workers)
     listed = [describe(ITEMS[name]) for name in names]
     manifest = write_manifest(
         output_dir, study=context.study, cells=context.cells, pairs=context.pairs, excluded=context.excluded,
         items=listed,
     )  # fmt: skip
     return [*paths, manifest]
+
+
+def _build_each(names: list[str], context: Context, output_dir: Path, workers: int) -> list[Path]:
+    if workers == 1 or len(names) == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        return [p for name in names for p in build(name, context, output_dir)]
+    context.prepare()
+    importlib.import_module("matplotlib.pyplot")  # here, so that the workers share it
+    gc.collect()
+    gc.freeze()
+    together: dict[str, list[str]] = {}
+    for name in names:  # what shares a computation stays together
+        compute = ITEMS[name].compute.removesuffix("_points")
+        together.setdefault("requests" if compute in _OF_REQUESTS else compute, []).append(name)
+    global _shared
+    _shared = (context, output_dir)
+    try:
+        # The context reaches the workers by the fork, not by pickling it: it may be a gigabyte.
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+            made = dict(pair for found in pool.map(_build_group, together.values()) for pair in found)
+    finally:
+        _shared = None
+        gc.unfreeze()
+    return [p for name in names for p in made[name]]
+
+
+_OF_REQUESTS = {f"tables.compute:{name}" for name in ("language", "language_counts", "agreement")}
+"""What reads the frame of all requests, the largest there is: one process holds it."""
+_shared: tuple[Context, Path] | None = None
+
+
+def _build_group(names: list[str]) -> list[tuple[str, list[Path]]]:
+    assert _shared is not None
+    context, output_dir = _shared
+    made = [(name, build(name, context, output_dir)) for name in names]
+    if isinstance(context.nested, StoredNested):
+        context.nested.forget()
+    return made
 
 
 def describe(item: Item) -> dict[str, Any]:

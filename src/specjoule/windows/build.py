@@ -22,6 +22,7 @@ from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason, Status
 from specjoule.study.model import ValidityConfig
 from specjoule.windows.decode import decode_energy
+from specjoule.windows.io import Records
 from specjoule.windows.text import answer_language, before_natural_end, repetition
 from specjoule.windows.timing import (
     constant_batch_interval,
@@ -289,12 +290,18 @@ def _refresh_records(wave: Wave) -> list[dict[str, Any]]:
     ]
 
 
-def _sample_records(trace: Trace) -> list[dict[str, Any]]:
-    return [
-        {"t_ns": int(t), "channel": name, "value": float(v)}
-        for name, s in trace.samples.items()
-        for t, v in zip(s.t_ns.tolist(), s.value.tolist(), strict=True)
-    ]
+def _sample_records(trace: Trace) -> Records:
+    """Return the samples as columns: a wave has thousands, and nobody looks at them one by one before they are kept."""
+    channels = [name for name, s in trace.samples.items() if len(s.t_ns)]
+    kept = [trace.samples[name] for name in channels]
+    counts = np.array([len(s.t_ns) for s in kept], dtype=np.int64)
+    return Records(
+        {
+            "t_ns": np.concatenate([np.asarray(s.t_ns, dtype=np.int64) for s in kept] or [np.empty(0, np.int64)]),
+            "channel": np.repeat(np.array(channels, dtype=object), counts),
+            "value": np.concatenate([np.asarray(s.value, dtype=np.float64) for s in kept] or [np.empty(0)]),
+        }
+    )
 
 
 def _digest(request: RequestResult) -> str:

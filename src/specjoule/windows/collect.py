@@ -307,6 +307,31 @@ def read_rows(paths: Sequence[Path]) -> Any:
     return _read(paths, ROWS_SCHEMA).to_pandas()
 
 
+def frame_of(rows: pa.Table) -> pd.DataFrame:
+    """Return collected rows for the analysis: lists of codes as comma-separated words, a tenth as large.
+
+    The table is used up.
+    """
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_list(field.type):
+            words = pc.binary_join(rows[field.name], ",")
+            rows = rows.set_column(at, field.name, pc.if_else(pc.equal(words, ""), None, words))
+    return _used_up(rows)
+
+
+def _used_up(table: pa.Table) -> pd.DataFrame:
+    """Return the frame of a table that nobody needs any more, and give its memory back."""
+    frame: pd.DataFrame = table.to_pandas(self_destruct=True, split_blocks=True)
+    del table
+    pa.default_memory_pool().release_unused()
+    return frame
+
+
+def read_frame(paths: Sequence[Path]) -> pd.DataFrame:
+    """Return collected tables as `frame_of` gives them. Raises StoreError."""
+    return frame_of(_read(paths, ROWS_SCHEMA))
+
+
 def _read(paths: Sequence[Path], empty: pa.Schema | None = None) -> pa.Table:
     tables = []
     for path in paths:
@@ -329,9 +354,14 @@ class StoredNested:
         """Return the files of one of `PARTS`."""
         return self._parts[name]
 
+    def forget(self) -> None:
+        """Let go of the frames read so far; whoever asks again reads again."""
+        self._read.clear()
+        pa.default_memory_pool().release_unused()
+
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name not in PARTS:
             raise AttributeError(name)
         if name not in self._read:
-            self._read[name] = _read(self._parts[name]).to_pandas()
+            self._read[name] = _used_up(_read(self._parts[name]))
         return self._read[name]

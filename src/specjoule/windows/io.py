@@ -6,12 +6,49 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
 from specjoule.windows.schema import ARROW_SCHEMA, BY_NAME, SCHEMA_VERSION
+
+
+class Records(Sequence[dict[str, Any]]):
+    """A list of records kept as columns: what reads it sees dicts, what writes it needs none."""
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.columns = dict(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        return {n: v[at].item() if isinstance(v[at], np.generic) else v[at] for n, v in self.columns.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _lists_of(values: Sequence[Any], kind: pa.ListType) -> pa.Array:
+    """Make a column of lists of records, from columns where they are kept as such."""
+    if not all(v is None or isinstance(v, Records) for v in values):
+        return pa.array([v if v is None else list(v) for v in values], kind)
+    offsets = np.concatenate([[0], np.cumsum([0 if v is None else len(v) for v in values])]).astype(np.int32)
+    some = [v for v in values if v is not None]
+    fields = list(kind.value_type)
+    inner = [
+        pa.concat_arrays([pa.array(v.columns[f.name], f.type) for v in some]) if some else pa.array([], f.type)
+        for f in fields
+    ]
+    items = pa.StructArray.from_arrays(inner, fields=fields)
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind, mask=pa.array([v is None for v in values]))
 
 
 def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -25,7 +62,11 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for name, column in BY_NAME.items():
         if not column.nullable and any(row.get(name) is None for row in rows):
             raise ValueError(f"column '{name}' must not be null")
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=ARROW_SCHEMA)
+    plain = pa.schema([f for f in ARROW_SCHEMA if f.name != "samples"], metadata=ARROW_SCHEMA.metadata)
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
+    at = ARROW_SCHEMA.get_field_index("samples")
+    field = ARROW_SCHEMA.field(at)
+    return table.add_column(at, field, _lists_of([row.get("samples") for row in rows], field.type))
 
 
 def write_window_table(table: pa.Table, path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -39,22 +40,28 @@ def latency(requests: Sequence[RequestResult], submit_ns: int) -> Latency:
     between consecutive tokens of one user; tokens of one chunk arrive together, so a chunk of m tokens is one gap and
     m - 1 zeros: four tokens every 40 ms and one every 10 ms share the mean and differ in the percentiles.
     """
-    first, means, gaps = [], [], []
-    for request in requests:
-        if not request.chunk_t_ns:
-            continue
-        times = np.asarray(request.chunk_t_ns, dtype=np.float64)
-        counts = np.asarray(request.chunk_tokens)
-        first.append((times[0] - submit_ns) / 1e6)
-        if counts.sum() > 1:
-            means.append((times[-1] - times[0]) / (counts.sum() - 1) / 1e6)
-        tokens = np.repeat(times, counts)
-        gaps.append(np.diff(tokens) / 1e6)
-    every = np.concatenate(gaps) if gaps else np.empty(0)
+    some = [r for r in requests if r.chunk_t_ns]
+    if not some:
+        return Latency(None, None, None, None, None, None)
+    lengths = np.array([len(r.chunk_t_ns) for r in some])
+    chunks = int(lengths.sum())
+    times = np.fromiter(chain.from_iterable(r.chunk_t_ns for r in some), dtype=np.float64, count=chunks)
+    counts = np.fromiter(chain.from_iterable(r.chunk_tokens for r in some), dtype=np.int64, count=chunks)
+    starts = np.cumsum(lengths) - lengths
+    first, last = times[starts], times[starts + lengths - 1]
+    tokens = np.add.reduceat(counts, starts)
+    ttft_mean_ms = float(np.mean((first - submit_ns) / 1e6))
+    gaps = np.diff(np.repeat(times, counts)) / 1e6
+    between = np.cumsum(tokens)[:-1] - 1  # from one request's last token to the next one's first is no gap
+    within = np.ones(len(gaps), dtype=bool)
+    within[between[(between >= 0) & (between < len(gaps))]] = False
+    every = gaps[within]
     if every.size == 0:
-        return Latency(float(np.mean(first)) if first else None, None, None, None, None, None)
+        return Latency(ttft_mean_ms, None, None, None, None, None)
+    several = tokens > 1
+    means = (last - first)[several] / (tokens[several] - 1) / 1e6
     p50, p95, p99 = (float(v) for v in np.percentile(every, [50, 95, 99]))
-    return Latency(float(np.mean(first)), float(np.mean(means)), p50, p95, p99, float(every.max()))
+    return Latency(ttft_mean_ms, float(np.mean(means)), p50, p95, p99, float(every.max()))
 
 
 def running_intervals(requests: Sequence[RequestResult], submit_ns: int) -> list[tuple[int, int]]:
@@ -100,8 +107,7 @@ def tokens_between(requests: Sequence[RequestResult], start_ns: int, end_ns: int
     """Return (tokens, chunks) that arrived in (start_ns, end_ns], summed over requests."""
     tokens = chunks = 0
     for request in requests:
-        times = np.asarray(request.chunk_t_ns)
-        inside = (times > start_ns) & (times <= end_ns)
-        tokens += int(np.asarray(request.chunk_tokens)[inside].sum())
-        chunks += int(inside.sum())
+        first, beyond = (bisect_right(request.chunk_t_ns, edge) for edge in (start_ns, end_ns))
+        tokens += sum(request.chunk_tokens[first:beyond])
+        chunks += max(0, beyond - first)
     return tokens, chunks
