@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from specjoule.pairs.configurations import PLACE
+from specjoule.pairs.keys import side_by_side
 
 SKIPPED, CONTROL = "+nodraft", "+random"
 
@@ -42,10 +43,9 @@ def draft_shares(counted: pd.DataFrame, control_limit: float = 0.03) -> pd.DataF
         if k in work.columns
     ]
     keys = [*place, "seed", "replicate"]
-    table = work.pivot_table(index=keys, columns="_kind", values="j_per_step", aggfunc="mean", dropna=False)
-    if "nodraft" not in table.columns or "full" not in table.columns:
+    if not {"nodraft", "full"} <= set(kind):
         return pd.DataFrame(columns=[*place, "n_seeds", "share", "control_change", "reported"])
-    table = table.reindex(columns=["full", "nodraft", "random"]).reset_index()
+    table = side_by_side(work, keys, "_kind", "j_per_step", ("full", "nodraft", "random"))
     table = table.loc[table["full"].notna() & table["nodraft"].notna()]
     table["share"] = (table["full"] - table["nodraft"]) / table["full"]
     table["control_change"] = table["random"] / table["full"] - 1.0

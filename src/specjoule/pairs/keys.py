@@ -57,6 +57,21 @@ def group_ids(frame: pd.DataFrame, keys: tuple[str, ...] | list[str]) -> npt.NDA
     return np.asarray(ids, dtype=np.int64)
 
 
+def side_by_side(
+    frame: pd.DataFrame, keys: list[str], column: str, values: str, names: tuple[str, ...]
+) -> pd.DataFrame:
+    """Return one row per combination of `keys` that occurs, with the mean of `values` for each of `names` in `column`.
+
+    Null equals null. A pivot that keeps nulls would make a row of every conceivable combination: at a full grid,
+    hundreds of millions.
+    """
+    out = frame[keys].drop_duplicates().sort_values(keys, kind="stable")
+    for name in names:
+        mean = frame.loc[frame[column] == name].groupby(keys, dropna=False)[values].mean()
+        out = out.merge(mean.rename(name).reset_index(), on=keys, how="left")
+    return out.reset_index(drop=True)
+
+
 def differing_keys(
     left: Mapping[str, Any], right: Mapping[str, Any], keys: tuple[str, ...] = PAIR_KEYS
 ) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from specjoule.pairs.keys import side_by_side
+
 F64 = npt.NDArray[np.float64]
 
 RM, EN = "rm", "en"
@@ -102,11 +104,8 @@ def energy_retention(work: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     place = ["model", "gpu", "drafter", "verify_width", "concurrency", "capture", "locked_mhz"]
     found = []
     for name, part in (("all", mine), ("kept", mine.loc[mine["_all"]])):
-        wide = part.pivot_table(
-            index=[*place, "seed", "replicate"], columns="corpus", values="j_per_token", dropna=False
-        )
-        wide = wide.reindex(columns=["news_en", "news_rm"])
-        ratio = (wide["news_rm"] / wide["news_en"]).dropna().rename("ratio").reset_index()
+        wide = side_by_side(part, [*place, "seed", "replicate"], "corpus", "j_per_token", ("news_en", "news_rm"))
+        ratio = wide.assign(ratio=wide["news_rm"] / wide["news_en"]).dropna(subset="ratio")
         table = ratio.groupby(place, dropna=False)["ratio"].agg(["median", "size"]).reset_index()
         found.append(table.rename(columns={"median": f"energy_retention_{name}", "size": f"seeds_{name}"}))
     out = found[0].merge(found[1], on=place, how="left")
