@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import wrap
 
 import pandas as pd
 
@@ -37,7 +38,8 @@ def write_table(
     The CSV holds every column at full precision and a `provenance` column, so that the words travel with the numbers.
     Markdown and LaTeX show `columns` (default: all), with headings from `labels` and four significant digits, the
     caption, the provenance, and what was left out: counts by reason code. `excluded` is those counts or the frame of
-    excluded cells (its `reason` column is counted).
+    excluded cells (its `reason` column is counted). LaTeX, meant for a page's width, leaves out columns without a value
+    and says those with a single one in its caption.
     """
     directory.mkdir(parents=True, exist_ok=True)
     shown = [c for c in (columns or tuple(df.columns)) if c in df.columns]
@@ -130,24 +132,48 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX.get(ch, ch) for ch in text)
 
 
+def _narrowed(view: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Leave out columns without any value, and those with one value only, which a sentence says instead."""
+    told = view.replace("", None).dropna(axis="columns", how="all")
+    if len(told) < 2:
+        return told, ""
+    same = [c for c in told.columns if told[c].nunique(dropna=False) == 1]
+    if len(same) == len(told.columns):
+        return told, ""
+    words = ", ".join(f"{label(c)} {format_value(told[c].iloc[0])}" for c in same)
+    return told.drop(columns=same), f" In every row: {words}." if same else ""
+
+
+def _stacked(heading: str, side: str) -> str:
+    """Break a heading into lines of about ten letters: a table's width is that of its numbers then."""
+    lines = wrap(heading, 10, break_long_words=False, break_on_hyphens=False)
+    if len(lines) < 2:
+        return latex_escape(heading)
+    stacked = r"\\".join(map(latex_escape, lines))
+    return rf"\shortstack[{side}]{{{stacked}}}"
+
+
 def _latex(view: pd.DataFrame, name: str, caption: str, provenance: str, note: str) -> str:
+    view, everywhere = _narrowed(view)
+    caption += everywhere
     heads, body, numeric = _cells(view)
     spec = "".join("r" if n else "l" for n in numeric)
     rows = [" & ".join(map(latex_escape, r)) + r" \\" for r in body]
     if not rows:
-        spec, heads, rows = "l", [""], [r"No cell of this data answers this question. \\"]
+        spec, heads, numeric, rows = "l", [""], [False], [r"No cell of this data answers this question. \\"]
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,longtable}",
+            r"{\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\begin{{longtable}}{{{spec}}}",
             rf"\caption{{{latex_escape(caption)} Energy: {latex_escape(provenance)}. {latex_escape(note)}}}"
             rf"\label{{tab:{name}}}\\",
             r"\toprule",
-            " & ".join(map(latex_escape, heads)) + r" \\",
+            " & ".join(_stacked(h, "r" if n else "l") for h, n in zip(heads, numeric, strict=True)) + r" \\",
             r"\midrule\endhead",
             *rows,
             r"\bottomrule",
-            r"\end{longtable}",
+            r"\end{longtable}}",
             "",
         ]
     )
