@@ -13,8 +13,8 @@ PLACE_KEYS: tuple[str, ...] = (
 """Where drafters compete: everything but the drafter itself."""
 
 SHOWN: tuple[str, ...] = (
-    "model", "gpu", "corpus", "concurrency", "capture", "locked_mhz", "best_drafter", "saving_median",
-    "ratio_half_range", "saving_low", "saving_high", "n_seeds", "verdict", "runner_up", "saving_runner_up", "lead",
+    "model", "gpu", "corpus", "concurrency", "capture", "locked_mhz", "context_tokens", "best_drafter",
+    "saving_median", "ratio_half_range", "saving_low", "saving_high", "n_seeds", "verdict", "runner_up", "saving_runner_up", "lead",
     "comparison", "ties", "candidates",
 )  # fmt: skip
 
