@@ -14,8 +14,8 @@ PLACE_KEYS: tuple[str, ...] = (
 
 SHOWN: tuple[str, ...] = (
     "model", "gpu", "corpus", "concurrency", "capture", "locked_mhz", "context_tokens", "best_drafter",
-    "saving_median", "ratio_half_range", "saving_low", "saving_high", "n_seeds", "verdict", "runner_up", "saving_runner_up", "lead",
-    "comparison", "ties", "candidates",
+    "saving_median", "ratio_half_range", "saving_low", "saving_high", "n_seeds", "verdict", "runner_up",
+    "saving_runner_up", "lead", "comparison", "ties", "candidates",
 )  # fmt: skip
 
 
