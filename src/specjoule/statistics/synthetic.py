@@ -143,7 +143,8 @@ def _frame(
     constant: dict[str, Any] = {
         "site": None, "gpu": "sim", "n_gpus": 1, "drafter": drafter, "scheme": scheme, "draft_tokens": k,
         "verify_width": k + 1, "concurrency": c, "corpus": "code", "context_tokens": None, "replicate": 0,
-        "waves": waves, "window": "generation", "capture": True, "locked_mhz": None, "ignore_eos": True, "instrumentation": None,
+        "waves": waves, "window": "generation", "capture": True, "locked_mhz": None, "ignore_eos": True,
+        "instrumentation": None,
         "max_new_tokens": truth.max_new_tokens, "engine": "simulated", "meter": "simulated", "status": "ok",
         "reason": None, "reason_detail": None, "validity": "valid", "validity_reason": None, "attempt": 1,
         "launch": 9 if closing else 0, "role": "reference" if closing else "cell", "committed_tokens": tokens,
