@@ -107,10 +107,10 @@ def mark_provenance(fig: Figure, meters: Iterable[object], assumed_w_per_core: I
     if names and not all_measured(names):
         words = " / ".join(PROVENANCE.get(m, m) for m in names if not all_measured([m]))
         width, height = fig.get_size_inches()
-        size = min(26.0, 72 * 0.85 * width / (0.55 * len(words)))
+        size = min(26.0, 72 * 0.74 * width / (0.55 * len(words)))
         angle = 18 if width < 2.5 * height else 10
         fig.text(
-            0.5, 0.52, words, ha="center", va="center", rotation=angle, fontsize=size, color="#777777", alpha=0.28,
+            0.55, 0.52, words, ha="center", va="center", rotation=angle, fontsize=size, color="#777777", alpha=0.28,
             fontweight="bold", zorder=1000, gid="provenance",
         )  # fmt: skip
 
