@@ -31,10 +31,13 @@ for name in files:
     path.touch()
 '''
 FAKE_OTHER = '''"""Create what the rule wants instead of computing it."""
-import pathlib, sys
+import json, pathlib, sys
 path = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
-wanted = [path] if path.suffix else [path / name for name in pathlib.Path("figures.txt").read_text().split()]
-for one in wanted:
+if path.suffix:
+    wanted = [path, *json.loads(pathlib.Path("parts.json").read_text())[str(path)]]
+else:
+    wanted = [path / name for name in pathlib.Path("figures.txt").read_text().split()]
+for one in map(pathlib.Path, wanted):
     one.parent.mkdir(parents=True, exist_ok=True)
     one.touch()
 '''
@@ -99,8 +102,10 @@ def finish(folder: Path) -> int:
     project = open_project(folder / "config/config.yaml")
     files = {b.id: [str(project.raw_file(c)) for c in b.cells] + [str(project.record(b.id))] for b in project.blocks}
     (folder / "files.json").write_text(json.dumps(files))
+    parts = {str(project.rows(b.id)): [str(p) for p in project.parts(b.id).values()] for b in project.blocks}
+    (folder / "parts.json").write_text(json.dumps(parts))
     (folder / "figures.txt").write_text("\n".join([*(f for i in ITEMS.values() for f in i.files), "manifest.json"]))
-    if snakemake(folder, "--cores", "2", "--quiet", "all")[0]:
+    if snakemake(folder, "--cores", "2", "--quiet", "progress", "rules")[0]:
         raise RuntimeError((folder / "snakemake.log").read_text()[-2000:])
     return len(project.cells)
 
