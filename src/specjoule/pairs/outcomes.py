@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from specjoule.pairs.keys import group_ids
 from specjoule.reasons import Reason
 
 
@@ -101,22 +103,39 @@ def agreement(requests: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     same tokens as plain's of the same segment, prompt and batch), `control_share` (closing plain against first plain,
     null where there is no closing launch of that cell), `control_answers`.
     """
-    keys = ["segment_id", "corpus", "concurrency", "capture", "locked_mhz", "wave", "prompt_id"]
-    names = ["model", "gpu", "drafter", "scheme", "block_id", "corpus", "concurrency", "capture", "locked_mhz"]
-    place = cells[["cell_hash", "segment_id", "attempt", "launch", "role", *names]]
-    own = ["cell_hash", "segment_id", "attempt", "launch", "role"]
-    known = requests.loc[requests["output_digest"] != 0, [*own, "wave", "prompt_id", "output_digest"]]
-    work = known.merge(place, on=own).drop(columns=["cell_hash", "attempt", "launch"])
-    plain = work.loc[(work["scheme"] == "plain") & (work["role"] == "cell"), [*keys, "output_digest"]]
-    plain = plain.drop_duplicates(keys).rename(columns={"output_digest": "_plain"})
-    both = work.merge(plain, on=keys)
-    both["same"] = both["output_digest"] == both["_plain"]
+    # Numbers instead of names from here on: a full grid has a million answers.
+    cells = cells.reset_index(drop=True)
+    known = requests.loc[requests["output_digest"] != 0]
+    work = known[["wave", "prompt_id", "output_digest"]].assign(_cell=_cell_of(known, cells))
+    work = work.loc[work["_cell"] >= 0]
+    place = group_ids(cells, ["segment_id", "corpus", "concurrency", "capture", "locked_mhz"])
+    first = ((cells["scheme"] == "plain") & (cells["role"] == "cell")).to_numpy(dtype=bool)
+    again = (cells["role"] == "reference").to_numpy(dtype=bool)
+    spec = ((cells["scheme"] != "plain") & (cells["role"] == "cell")).to_numpy(dtype=bool)
+    work["_place"] = place[work["_cell"]]
+    keys = ["_place", "wave", "prompt_id"]
+    plain = work.loc[first[work["_cell"]], [*keys, "output_digest"]].drop_duplicates(keys)
+    both = work.merge(plain.rename(columns={"output_digest": "_plain"}), on=keys)
+    same = (both["output_digest"] == both["_plain"]).groupby(both["_cell"]).agg(["size", "sum"])
     shown = ["model", "gpu", "drafter", "corpus", "concurrency", "capture"]
-    spec = both.loc[(both["role"] == "cell") & (both["scheme"] != "plain")]
-    out = spec.groupby(shown, dropna=False)["same"].agg(["size", "mean"]).reset_index()
-    out = out.rename(columns={"size": "answers", "mean": "same_share"})
-    control = both.loc[both["role"] == "reference"].groupby(
-        ["model", "gpu", "corpus", "concurrency", "capture"], dropna=False
-    )["same"].agg(["size", "mean"])  # fmt: skip
-    control = control.rename(columns={"size": "control_answers", "mean": "control_share"}).reset_index()
-    return out.merge(control, on=["model", "gpu", "corpus", "concurrency", "capture"], how="left")
+    out = _shares(same.loc[spec[same.index]], cells, shown, "answers", "same_share")
+    shown.remove("drafter")
+    control = _shares(same.loc[again[same.index]], cells, shown, "control_answers", "control_share")
+    return out.merge(control, on=shown, how="left")
+
+
+def _cell_of(requests: pd.DataFrame, cells: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Return the position in `cells` of each request's attempt, -1 where there is none."""
+    own = ["cell_hash", "segment_id", "attempt", "launch", "role"]
+    ids = group_ids(requests, own)
+    _, where = np.unique(ids, return_index=True)
+    numbered = cells[own].assign(_cell=np.arange(len(cells)))
+    found = requests[own].iloc[where].merge(numbered, on=own, how="left")["_cell"]
+    return np.asarray(found.fillna(-1).to_numpy(dtype=np.int64)[ids], dtype=np.int64)
+
+
+def _shares(same: pd.DataFrame, cells: pd.DataFrame, shown: list[str], size: str, share: str) -> pd.DataFrame:
+    """Pool (size, sum) of equal answers per cell over what is shown."""
+    pooled = cells.loc[same.index, shown].join(same).groupby(shown, dropna=False)[["size", "sum"]].sum()
+    out = pd.DataFrame({size: pooled["size"], share: pooled["sum"] / pooled["size"]})
+    return out.reset_index()
