@@ -28,6 +28,7 @@ rule paper_figures:
         PROJECT.figures / "manifest.json",
     log:
         PROJECT.logs / PROJECT.name / "paper_figures.log",
+    threads: 2
     resources:
         **light_resources(SITE),
     params:
@@ -36,7 +37,7 @@ rule paper_figures:
     message:
         "Building {params.directory}"
     shell:
-        "{PYTHON} workflow/scripts/build_figures.py {PROJECT.arguments} --output {params.directory} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "{PYTHON} workflow/scripts/build_figures.py {PROJECT.arguments} --output {params.directory} --workers {threads} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule figures:

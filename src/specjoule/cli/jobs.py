@@ -68,6 +68,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
     parser = _parser("Build tables and figures from the collected rows.")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", nargs="*", help="names of items; default: all")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
     arguments = parser.parse_args(argv)
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
@@ -86,7 +87,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
             nested=StoredNested({name: [project.parts(block.id)[name] for block in project.blocks] for name in PARTS}),
             records=[json.loads(project.record(block.id).read_text(encoding="utf-8")) for block in project.blocks],
         )
-        build_all(context, arguments.output, project.name, only=arguments.only)
+        build_all(context, arguments.output, project.name, only=arguments.only, workers=arguments.workers)
     except SpecJouleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
