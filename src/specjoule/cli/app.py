@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("reanalyse", "specjoule.sharing.commands:reanalyse"),
     ("compact", "specjoule.sharing.commands:compact"),
     ("restore", "specjoule.sharing.commands:restore"),
+    ("pin", "specjoule.cli.pin:pin"),
     ("schema", "specjoule.cli.schema:schema"),
 )
 """Commands by name and where their function is."""

@@ -173,7 +173,7 @@ def test_the_rule_refuses_in_a_plain_sentence(project_folder: Path) -> None:
     hub_study(project_folder, "to-be-pinned")
     refused = snakemake(project_folder, "prefetch")
     assert refused.returncode == 1
-    assert "1 checkpoints have no pinned revision (org/model); write the commit of each" in refused.stderr
+    assert "1 checkpoints have no pinned revision (org/model); run `specjoule pin`, or write" in refused.stderr
     hub_study(project_folder, "c0ffee", "org/gated")
     refused = snakemake(project_folder, "prefetch")
     assert "org/gated is under licence 'gemma' and gated; read it, then agree" in refused.stderr

@@ -102,8 +102,8 @@ def wanted_checkpoints(study: Any, models: Collection[str] = ()) -> list[Wanted]
     if loose:
         more = f" and {len(loose) - NAMED} more" if len(loose) > NAMED else ""
         raise ConfigurationError(
-            f"{len(loose)} checkpoints have no pinned revision ({', '.join(loose[:NAMED])}{more}); write the commit of "
-            "each into config/models.yaml or config/drafters.yaml: an unpinned checkpoint is another one tomorrow"
+            f"{len(loose)} checkpoints have no pinned revision ({', '.join(loose[:NAMED])}{more}); run `specjoule "
+            "pin`, or write the commit of each into the catalogue: an unpinned checkpoint is another one tomorrow"
         )
     return [
         Wanted(path, str(revision), checkpoint.license, tuple(dict.fromkeys(users)))
