@@ -72,9 +72,10 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
-    from specjoule.windows.collect import StoredNested, read_frame
+    from specjoule.windows.collect import StoredNested, give_memory_back, read_frame
 
     try:
+        give_memory_back()
         project = _project(arguments)
         study = project.study
         context = Context(

@@ -60,8 +60,10 @@ def analyse(
     """Build every table and figure from folders of raw windows."""
     from specjoule.tables.ingest import forget_others
     from specjoule.tables.registry import build_all, check_names
+    from specjoule.windows.collect import give_memory_back
 
     names = check_names([n for text in only or [] for n in text.split(",")])
+    give_memory_back()
     context = open_context(folders, study, cache or output / OWN_CACHE, workers)
     if cache is None:
         forget_others(output / OWN_CACHE, context.nested)
