@@ -227,7 +227,7 @@ def test_make_run_goes_on_after_kill_9_of_snakemake(project_folder: Path, whole_
     deadline = time.monotonic() + 60
     while len(measured(project_folder)) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    # Killed alone it leaves a job behind that measures on, beside the next run.
+    # Its job measures on, and the next run's job for the same block waits for it.
     (os.killpg if whole_group else os.kill)(run.pid, signal.SIGKILL)
     run.wait(60)
     assert 3 <= len(measured(project_folder)) < 10

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from specjoule.blocks.block import Block
+from specjoule.blocks.lock import BlockBusy
 from specjoule.blocks.runner import BlockFailed, Event, Folders, measure_block
 from specjoule.cluster import queue
 from specjoule.cluster.boards import candidates, lending_folder, lent_board
@@ -22,6 +23,9 @@ INTERRUPTED = 130
 STOPPED = 75
 """Exit code of a block that stopped before its time limit: nothing is wrong, something is left (EX_TEMPFAIL)."""
 ENDED_BY_SLURM_S = 180.0
+HOLDER_S = 1.0
+"""How often a block that another runner measures is asked for: a job outlives a Snakemake that was killed, and the next
+one's job for the same block finds everything done when it ends."""
 VIRTUAL_ENGINES = ("simulated", "scripted")
 """Engines on a virtual clock: each block has boards of its own, none is lent."""
 
@@ -79,8 +83,19 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
             finished += event.status is not None
             watch(event)
 
+        waiting = False
         try:
-            measure_block(project.study, block, folders, opened, watch=counted, should_stop=stopper)
+            while True:
+                try:
+                    measure_block(project.study, block, folders, opened, watch=counted, should_stop=stopper)
+                    break
+                except BlockBusy as error:
+                    if stopper():
+                        raise
+                    if not waiting:
+                        waiting = True
+                        print(f"{error}. Waiting for it.", file=sys.stderr)
+                    time.sleep(HOLDER_S)
         except BlockFailed as error:
             if stopper.reason is None:
                 raise
