@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from .daemons import FOLDER_VARIABLE, LANES, Lane, LocalSlurm, missing_programs, wait_until
@@ -36,3 +38,8 @@ def lane(slurm: LocalSlurm, tmp_path: Path) -> Iterator[Lane]:
     if left:
         slurm.call("scancel", *left, check=False)
         wait_until(lambda: not slurm.jobs_below(tmp_path), 40, "an empty queue")
+    # A node that "failed" leaves its job's processes behind: no daemon is left there to end them.
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(tmp_path) in word for word in process.info["cmdline"] or ()):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
