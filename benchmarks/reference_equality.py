@@ -1,13 +1,14 @@
 """Does the reference engine commit exactly the text of plain greedy decoding? Writes docs/reference-equality.md.
 
 Every prompt's text is compared token by token with transformers' `generate` on that prompt alone, float32, EOS ignored.
-Default: every prompt of every corpus (hours on two cores); `--per-corpus` takes a sample.
+Default: every prompt of every corpus (hours on two cores); `--per-corpus` takes a sample, `--schemes` some drafters.
+Each command has a section of its own in the page: run again, it replaces that section and leaves the others.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reference_common import KEPT_LAYERS, ROOT, Generate, command, drafter, embedded_model, launch, machine
 
@@ -17,7 +18,10 @@ from specjoule.prompts.corpus import load_corpus
 from specjoule.study.catalogue import Drafter
 
 CORPORA = ("code", "conversation", "long_document", "news_en", "news_rm")
+SCHEMES = ("plain", "ngram", "layer-skip")
 WIDTHS = (2, 4, 8, 16)
+PAGE = ROOT / "docs/reference-equality.md"
+TITLE = "# Equality of committed text and plain greedy decoding"
 
 
 def main() -> None:
@@ -26,6 +30,7 @@ def main() -> None:
     parser.add_argument("--corpora", nargs="+", choices=CORPORA, default=list(CORPORA))
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
     found = [path for name in options.corpora if (path := ROOT / f"prompts/{name}.jsonl").is_file()]
@@ -35,7 +40,7 @@ def main() -> None:
     generate = Generate()
     plain = [generate([prompt], options.tokens)[0] for prompt in prompts]
     lines = [
-        "# Equality of committed text and plain greedy decoding",
+        f"## {', '.join(options.schemes)}: {', '.join(path.stem for path in found)}",
         "",
         f"Made by `{command()}` on {machine()}.",
         "",
@@ -47,7 +52,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     engine = ReferenceEngine()
-    for entry in _drafters():
+    for entry in _drafters(options.schemes):
         engine.start(launch(entry, embedded_model(options.dtype)))
         for batch in options.batches:
             equal = agreeing = committed = rounds = 0
@@ -65,15 +70,27 @@ def main() -> None:
             )
             print(lines[-1], flush=True)
             # Written after each line: an interrupted run leaves what it found.
-            (ROOT / "docs/reference-equality.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            _replace_section(lines)
 
 
-def _drafters() -> Iterator[Drafter]:
-    yield drafter("plain")
-    for width in WIDTHS:
-        yield drafter("ngram", width)
-    for width in WIDTHS:
-        yield drafter("layer-skip", width, kept_layers=KEPT_LAYERS)
+def _replace_section(lines: list[str]) -> None:
+    """Put a section, which begins with its heading, into the page: in place of the one with that heading, else last."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
+    head, *sections = [part.strip() for part in text.split("\n## ")]
+    new = "\n".join(lines).removeprefix("## ")
+    headings = [section.splitlines()[0] for section in sections]
+    place = headings.index(lines[0].removeprefix("## ")) if lines[0].removeprefix("## ") in headings else len(sections)
+    sections[place : place + 1] = [new]
+    PAGE.write_text("\n\n## ".join([head, *sections]) + "\n", encoding="utf-8")
+
+
+def _drafters(schemes: Sequence[str]) -> Iterator[Drafter]:
+    for scheme in schemes:
+        if scheme == "plain":
+            yield drafter(scheme)
+            continue
+        for width in WIDTHS:
+            yield drafter(scheme, width, **({"kept_layers": KEPT_LAYERS} if scheme == "layer-skip" else {}))
 
 
 def _common_prefix(left: tuple[int, ...], right: tuple[int, ...]) -> int:

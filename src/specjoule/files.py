@@ -11,6 +11,12 @@ from typing import Any
 from specjoule.errors import StoreError
 
 
+def ensure_folder(path: Path) -> None:
+    """Make a folder and those above it; where it is there already, a look is cheaper than the attempt."""
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to disk and put it in place in one step.
 
@@ -18,7 +24,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        ensure_folder(path.parent)
         write(temporary)
         with temporary.open("rb") as handle:
             os.fsync(handle.fileno())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specjoule.errors import StoreError
+from specjoule.files import ensure_folder
 
 SEGMENT = "segment"
 LAUNCH = "launch"
@@ -36,7 +37,7 @@ class Journal:
         """Append one event with the present wall-clock time; on return it is on disk. Raises StoreError."""
         line = json.dumps({"event": event, "time": time.time(), **fields}, ensure_ascii=False, separators=(",", ":"))
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            ensure_folder(self.path.parent)
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 size = os.fstat(fd).st_size

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from specjoule.blocks.block import Block, Launch, plan_segment, with_partners
 from specjoule.blocks.devices import Devices
 from specjoule.blocks.host import HostFacts, host_facts, load_average
@@ -37,8 +39,9 @@ from specjoule.study.model import Study
 from specjoule.version import PROTOCOL_VERSION
 from specjoule.windows.build import Context, outcome_row, wave_rows
 from specjoule.windows.io import table_from_rows
+from specjoule.windows.judging import judge_table
 from specjoule.windows.schema import SCHEMA_VERSION
-from specjoule.windows.validity import Verdict, attempt_outcome, judge, judge_rows, worth_another_attempt
+from specjoule.windows.validity import Verdict, attempt_outcome, judge, worth_another_attempt
 
 log = logging.getLogger(__name__)
 
@@ -400,9 +403,13 @@ def _one_attempt(
         segment.devices, running, cell, pool, segment.study.file.protocol, Path(segment.study.root)
     ):
         rows.extend(wave_rows(wave, context))
-    verdicts = judge_rows(rows, [row.get("requests") for row in rows], segment.study.file.validity)
+    table = table_from_rows(rows)
+    verdicts = judge_table(table, segment.study.file.validity)
     seconds = (clock.now_ns() - begun_ns) / 1e9
-    _keep(segment, launch, cell, rows=rows, verdicts=verdicts, attempt=attempt, number=running.number, seconds=seconds)
+    _keep(
+        segment, launch, cell,
+        rows=rows, table=table, verdicts=verdicts, attempt=attempt, number=running.number, seconds=seconds,
+    )  # fmt: skip
     # Headline and retry stand on generation windows; a decode window that could not be cut costs no new measurement.
     return [v for row, v in zip(rows, verdicts, strict=True) if row["window"] == "generation"]
 
@@ -413,6 +420,7 @@ def _keep(
     cell: Cell,
     *,
     rows: Sequence[dict[str, Any]],
+    table: pa.Table,
     verdicts: Sequence[Verdict],
     attempt: int,
     number: int,
@@ -420,7 +428,7 @@ def _keep(
 ) -> None:
     """Store, journal, and copy to the raw file: in this order, so that a kill in between loses and repeats nothing."""
     stored = segment.store.name(cell.hash, segment.id, number, attempt, launch.role)
-    segment.store.put(table_from_rows(rows), stored)
+    segment.store.put(table, stored)
     outcome = attempt_outcome(rows, verdicts)
     segment.store.journal.append(
         CELL,
@@ -447,7 +455,7 @@ def _windows_s(segment: _Segment, rows: Sequence[dict[str, Any]]) -> float:
     waves = [r for r in rows if r["window"] == "generation" and r.get("t_end_ns") is not None]
     refresh_ns = segment.devices.meter.calibration.refresh_ns or 100_000_000
     idle_ns = segment.study.file.protocol.idle_refreshes * refresh_ns
-    ends = [max([r["t_end_ns"], *(f["read_end_ns"] for f in r.get("refreshes") or ())]) for r in waves]
+    ends = [max(r["t_end_ns"], int(r["refreshes"].columns["read_end_ns"].max(initial=0))) for r in waves]
     return float(sum(end - r["t_start_ns"] + idle_ns for end, r in zip(ends, waves, strict=True)) / 1e9)
 
 
@@ -458,7 +466,10 @@ def _record_infeasible(segment: _Segment, launch: Launch, cell: Cell, error: Eng
     context = replace(_context(segment, launch, None, cell, attempt), capacity_requests=error.capacity_requests)
     row = outcome_row(context, Status.INFEASIBLE, error.reason, str(error))
     verdict = judge(row, None, segment.study.file.validity)
-    _keep(segment, launch, cell, rows=[row], verdicts=[verdict], attempt=attempt, number=number, seconds=None)
+    _keep(
+        segment, launch, cell,
+        rows=[row], table=table_from_rows([row]), verdicts=[verdict], attempt=attempt, number=number, seconds=None,
+    )  # fmt: skip
     segment.done += 1
 
 

@@ -24,6 +24,9 @@ from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import read_window_table, write_window_table
 from specjoule.windows.validity import attempt_outcome, judge_rows
 
+Stamp = tuple[Path, int, int]
+"""A file's path, size and time, ns: another content has another one."""
+
 
 @dataclass(frozen=True)
 class StoredAttempt:
@@ -43,12 +46,15 @@ class BlockStore:
     def __init__(self, root: Path, study: str, block_id: str) -> None:
         self.directory = root / study / block_id
         self.journal = Journal(self.directory / "journal.jsonl")
-        self._whole: set[tuple[Path, int, int]] = set()
+        self._built: dict[Path, tuple[tuple[Stamp, ...], Stamp]] = {}
+        """Raw files made here: what they were made from, and what they were then."""
+        self._whole: set[Stamp] = set()
         """Files found whole, by size and time: a block asks three times, and each look parses a hundred columns."""
 
     def put(self, table: pa.Table, attempt: StoredAttempt) -> Path:
         """Write one attempt's rows; on return they are on disk under their final name."""
         write_window_table(table, attempt.path)
+        self._whole.add(_stamp(attempt.path))
         return attempt.path
 
     def name(self, cell_hash: str, segment_id: str, launch: int, attempt: int, role: str) -> StoredAttempt:
@@ -111,8 +117,7 @@ class BlockStore:
         good = []
         for stored in self.attempts(cell_hash):
             try:
-                stat = stored.path.stat()
-                seen = (stored.path, stat.st_size, stat.st_mtime_ns)
+                seen = _stamp(stored.path)
                 if seen not in self._whole:
                     pq.read_metadata(stored.path)
                     self._whole.add(seen)
@@ -130,13 +135,22 @@ class BlockStore:
         attempts = self.attempts(cell_hash)
         if not attempts:
             return False
+        sources = tuple(_stamp(a.path) for a in attempts)
+        if output.is_file() and self._built.get(output) == (sources, _stamp(output)):
+            return True
         if len(attempts) == 1:
             _copy_if_different(attempts[0].path, output)
-            return True
-        table = pa.concat_tables([read_window_table(a.path) for a in attempts])
-        if not _holds(output, table):
-            write_window_table(table, output)
+        else:
+            table = pa.concat_tables([read_window_table(a.path) for a in attempts])
+            if not _holds(output, table):
+                write_window_table(table, output)
+        self._built[output] = (sources, _stamp(output))
         return True
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = path.stat()
+    return path, stat.st_size, stat.st_mtime_ns
 
 
 def _copy_if_different(source: Path, output: Path) -> None:

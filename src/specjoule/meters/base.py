@@ -7,6 +7,7 @@ two times into an energy with its uncertainty. A meter never knows about windows
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -35,6 +36,12 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
+def median(values: F64) -> float:
+    """Return the median; an array of a window's dates is so short that `np.median` spends its time elsewhere."""
+    ordered = np.sort(values)
+    return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2.0
+
+
 @dataclass(frozen=True)
 class Refreshes:
     """Dated refreshes of one cumulative counter, in time order.
@@ -50,10 +57,15 @@ class Refreshes:
     def __len__(self) -> int:
         return len(self.counter_j)
 
-    @property
+    @cached_property
     def t_ns(self) -> F64:
         """Midpoint estimate of each refresh's time, ns (float: half nanoseconds are harmless)."""
         return (self.read_start_ns + self.read_end_ns) / 2.0
+
+    @cached_property
+    def interval_ns(self) -> float | None:
+        """Median interval between refreshes, ns; None for fewer than two."""
+        return median(self.t_ns[1:] - self.t_ns[:-1]) if len(self) > 1 else None
 
 
 @dataclass(frozen=True)

@@ -85,4 +85,5 @@ def _inside(trace: Trace, channel: str, start_ns: int, end_ns: int) -> F64:
     samples = trace.samples.get(channel)
     if samples is None:
         return np.zeros(0)
-    return samples.value[(samples.t_ns >= start_ns) & (samples.t_ns <= end_ns)]
+    first, beyond = samples.t_ns.searchsorted((start_ns, end_ns + 1))
+    return samples.value[first:beyond]

@@ -17,7 +17,7 @@ import numpy as np
 from specjoule.errors import MeterError
 from specjoule.meters.base import BOARD, F64, BoardInfo, Calibration, Refreshes
 from specjoule.meters.calibration_store import AliasingPoint, BoardCalibration
-from specjoule.meters.energy import refresh_interval_ns, window_energy
+from specjoule.meters.energy import window_energy
 from specjoule.meters.load import Load, Spans
 from specjoule.meters.sampled import SampledMeter
 
@@ -72,7 +72,7 @@ def step_lag(refreshes: Refreshes, spans: Spans) -> StepLag:
 
 def _bend(refreshes: Refreshes, step_ns: float, left_ns: float, right_ns: float) -> float | None:
     """Return where the lines before and after a step meet, ns; None where too few refreshes lie on a side."""
-    interval_ns = refresh_interval_ns(refreshes) or 0.0
+    interval_ns = refreshes.interval_ns or 0.0
     x_ns = refreshes.t_ns - step_ns
     # First only what is surely on one side of the bend, with straight lines; then all, around the bend just found.
     gap_ns, degree = (0.0, float(_LONGEST_LAG_NS)), 1
@@ -165,7 +165,7 @@ def calibrate(
     spans = load.square(2 * step_s, 0.5, 2 * n_steps * step_s)
     time.sleep(step_s)
     refreshes = meter.trace(spans[0][0] - 1_000_000_000, time.monotonic_ns() - 500_000_000).refreshes[BOARD]
-    refresh_ns = refresh_interval_ns(refreshes)
+    refresh_ns = refreshes.interval_ns
     if refresh_ns is None:
         raise MeterError("The energy counter did not move; the board cannot be calibrated.")
     lag = step_lag(refreshes, spans)

@@ -16,7 +16,7 @@ import typer
 from specjoule.errors import MeterError, SpecJouleError
 from specjoule.meters.base import BOARD, PROVENANCE, BoardInfo
 from specjoule.meters.calibration_store import load_calibration, save_calibration
-from specjoule.meters.energy import WindowEnergy, refresh_interval_ns
+from specjoule.meters.energy import WindowEnergy
 from specjoule.meters.factory import MeterSettings, open_meter
 from specjoule.meters.sampled import SampledMeter
 
@@ -172,7 +172,7 @@ def _describe(device: SampledMeter, info: BoardInfo) -> dict[str, Any]:
     device.clock.sleep_s(1.0)
     trace = device.trace(start_ns, time.monotonic_ns())
     seen = trace.refreshes.get(BOARD)
-    refresh_ns = None if seen is None else refresh_interval_ns(seen)
+    refresh_ns = None if seen is None else seen.interval_ns
     foreign = trace.samples.get("foreign_processes")
     kept = None if info.uuid is None else load_calibration(info.uuid)
     return {

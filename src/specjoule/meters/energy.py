@@ -23,7 +23,8 @@ from typing import Literal
 
 import numpy as np
 
-from specjoule.meters.base import F64, Calibration, Refreshes, Samples
+from specjoule.meters.base import F64, Calibration, Refreshes, Samples, median
+from specjoule.meters.fits import line_at_zero, parabola_at_zero
 from specjoule.meters.power import integrate_power
 from specjoule.reasons import Reason
 
@@ -107,7 +108,7 @@ class _Dates:
     @cached_property
     def sigma_median_ns(self) -> float:
         """Median of `sigma_ns`."""
-        return float(np.median(self.sigma_ns))
+        return median(self.sigma_ns)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def window_energy(
     if len(refreshes) == 0:
         return _unknown(start_ns, end_ns, [*flags, Reason.NO_METER])
     dates = _dates(refreshes, calibration)
-    refresh_ns = refresh_interval_ns(refreshes)
+    refresh_ns = refreshes.interval_ns
     span = _outer(dates, start_ns, end_ns) if edges == "generation" else _snap(dates, start_ns, end_ns)
     naive_j = naive_energy_j(refreshes, start_ns, end_ns)
     if span is None:
@@ -218,8 +219,7 @@ def naive_energy_j(refreshes: Refreshes, start_ns: int, end_ns: int) -> float | 
 
     This is what reading the counter at both ends gives. It is kept beside the result to show what dating is worth.
     """
-    first = int(np.searchsorted(refreshes.read_end_ns, start_ns, side="right")) - 1
-    last = int(np.searchsorted(refreshes.read_end_ns, end_ns, side="right")) - 1
+    first, last = (int(refreshes.read_end_ns.searchsorted(t_ns, "right")) - 1 for t_ns in (start_ns, end_ns))
     if first < 0 or last >= len(refreshes):
         return None
     difference_j = float(refreshes.counter_j[last] - refreshes.counter_j[first])
@@ -233,13 +233,6 @@ def interpolated_energy_j(refreshes: Refreshes, start_ns: int, end_ns: int, lag_
         return None
     begin_j, finish_j = np.interp([start_ns, end_ns], t_ns, refreshes.counter_j)
     return float(finish_j - begin_j)
-
-
-def refresh_interval_ns(refreshes: Refreshes) -> float | None:
-    """Return the median interval between refreshes, ns."""
-    if len(refreshes) < 2:
-        return None
-    return float(np.median(np.diff(refreshes.t_ns)))
 
 
 def _dates(refreshes: Refreshes, calibration: Calibration) -> _Dates:
@@ -260,11 +253,9 @@ def _dates(refreshes: Refreshes, calibration: Calibration) -> _Dates:
 
 def _outer(dates: _Dates, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     """Return the last refresh surely before the window and the first surely after it, with a neighbour outside each."""
-    before = np.flatnonzero(dates.high_ns + dates.margin_ns <= start_ns)
-    after = np.flatnonzero(dates.low_ns - dates.margin_ns >= end_ns)
-    if len(before) < 2 or len(after) < 2:
-        return None
-    return int(before[-1]), int(after[0])
+    first = int(dates.high_ns.searchsorted(start_ns - dates.margin_ns, "right")) - 1
+    last = int(dates.low_ns.searchsorted(end_ns + dates.margin_ns, "left"))
+    return (first, last) if first >= 1 and last <= len(dates.low_ns) - 2 else None
 
 
 def _inside(dates: _Dates, start_ns: int, end_ns: int) -> bool:
@@ -311,13 +302,13 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
     power_w = abs(_power_w(dates, *sorted((used[0], used[-1]))))
     # Half a millijoule is the resolution of NVIDIA's counter; it also keeps the weights finite for a perfect date.
     sigma_j = np.hypot(power_w * dates.sigma_ns[used] * 1e-9, 0.5e-3)
-    value_j, variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=1)
+    value_j, variance = line_at_zero(x_s, counter_j, sigma_j)
     bow_s2 = abs(x_s[0] * x_s[-1]) + (x_s[-1] - x_s[0]) ** 2 / 6
     variance += (power_w * _HIDDEN_TREND_PER_S / 2 * bow_s2) ** 2
     if len(used) >= _CURVE_REFRESHES:
         # The better of line and curve by their dates, before their values are seen: choosing by whether a trend is
         # significant would leave the trend in as a bias; never choosing lets two bad dates make a curve run wild.
-        curve_j, curve_variance = _fit_at_zero(x_s, counter_j, sigma_j, degree=2)
+        curve_j, curve_variance = parabola_at_zero(x_s, counter_j, sigma_j)
         curve_variance += ((curve_j - value_j) / 10) ** 2  # a trend that is no parabola
         if curve_variance < variance:
             value_j, variance = curve_j, curve_variance
@@ -356,14 +347,6 @@ def _outside_indices(dates: _Dates, index: int, step: Literal[-1, 1], inner_w: f
     return [int(i) for i in candidates[: last + 1]]
 
 
-def _fit_at_zero(x_s: F64, y_j: F64, sigma_j: F64, degree: int) -> tuple[float, float]:
-    """Return a weighted polynomial fit's value at x = 0 and the variance of that value."""
-    design = np.vander(x_s, degree + 1, increasing=True) / sigma_j[:, None]
-    covariance = np.linalg.pinv(design.T @ design)
-    coefficients = covariance @ design.T @ (y_j / sigma_j)
-    return float(coefficients[0]), float(covariance[0, 0])
-
-
 def _counter_faults(
     refreshes: Refreshes, span: tuple[int, int], refresh_ns: float | None, limit_w: float | None, rules: WindowRules
 ) -> list[Reason]:
@@ -371,9 +354,8 @@ def _counter_faults(
     flags = []
     first, last = span
     counter_j = refreshes.counter_j[first : last + 1]
-    steps_j = np.diff(counter_j)
-    fallen = np.flatnonzero(steps_j < 0)
-    for i in fallen:
+    steps_j = counter_j[1:] - counter_j[:-1]
+    for i in (steps_j < 0).nonzero()[0]:
         # After a reset the counter starts near zero; a smaller fall is a counter that cannot be trusted.
         flags.append(Reason.COUNTER_RESET if counter_j[i + 1] < 0.05 * counter_j[i] else Reason.COUNTER_DECREASE)
     if not steps_j.any():

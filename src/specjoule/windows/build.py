@@ -5,15 +5,15 @@ Pure: times, counts and a trace in, rows out. The windows are cut from one store
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from specjoule.engines.base import RequestResult, WaveResult
+from specjoule.engines.base import WaveResult
 from specjoule.meters.base import BoardInfo, Calibration, Trace
 from specjoule.meters.boardstate import board_state
 from specjoule.meters.energy import WindowEnergy
@@ -21,10 +21,12 @@ from specjoule.meters.recompute import host_energy, recompute_window
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason, Status
 from specjoule.study.model import ValidityConfig
+from specjoule.windows.arrivals import Arrivals
 from specjoule.windows.decode import decode_energy
-from specjoule.windows.io import Records
-from specjoule.windows.text import answer_language, before_natural_end, repetition
+from specjoule.windows.records import Records
+from specjoule.windows.requests import request_records
 from specjoule.windows.timing import (
+    Running,
     constant_batch_interval,
     latency,
     realized_batch,
@@ -75,10 +77,12 @@ def wave_rows(wave: Wave, context: Context) -> list[dict[str, Any]]:
         "draft_width_changed": len(set(result.verify_widths)) > 1,
         "realized_batch_engine": result.realized_batch_engine,
     }
-    generation = _generation_row(wave, context)
+    arrivals = Arrivals.of(requests)
+    running = running_intervals(arrivals, result.submit_ns)
+    generation = _generation_row(wave, context, arrivals, running)
     status, reason = _status(generation["realized_batch_peak"], result, context)
     common |= {"status": str(status), "reason": reason}
-    decode = _decode_row(wave, context)
+    decode = _decode_row(wave, context, arrivals, running)
     rows = [common | generation, common | decode]
     for row, own in zip(rows, (generation, decode), strict=True):
         row["flags"] = sorted({*own["flags"], *(str(f) for f in flags)})
@@ -99,62 +103,16 @@ def outcome_row(context: Context, status: Status, reason: Reason | str, detail: 
     }
 
 
-def request_records(
-    requests: Sequence[RequestResult], prompts: Sequence[Prompt], validity: ValidityConfig
-) -> list[dict[str, Any]]:
-    """Return the nested records of a wave's requests, with language and repetition judged up to the first EOS."""
-    by_id = {p.id: p for p in prompts}
-    records = []
-    for r in requests:
-        prompt = by_id.get(r.prompt_id)
-        judged = repetition(
-            r.output_token_ids,
-            r.first_eos_position,
-            min_distinct=validity.min_distinct_token_ratio,
-            max_repeated=validity.max_repeated_ngram_share,
-            min_tokens=validity.min_tokens_for_repetition,
-        )
-        own_text = before_natural_end(r.text, r.first_eos_position, r.committed_tokens)
-        language = answer_language(own_text, validity.min_romansh_rate) if own_text else None
-        records.append(
-            {
-                "prompt_id": r.prompt_id,
-                "document_id": prompt.document_id if prompt else None,
-                "prompt_tokens": r.prompt_tokens,
-                "committed_tokens": r.committed_tokens,
-                "finish_reason": r.finish_reason,
-                "first_eos_position": r.first_eos_position,
-                "answer_language": language,
-                "language_ok": None if language is None or prompt is None else language == prompt.language,
-                "distinct_token_ratio": judged.distinct_token_ratio,
-                "repeated_ngram_share": judged.repeated_ngram_share,
-                "degenerate": judged.degenerate,
-                "rounds": r.rounds,
-                "proposed_tokens": r.proposed_tokens,
-                "accepted_draft_tokens": r.accepted_draft_tokens,
-                "acceptance_histogram": None if r.acceptance_histogram is None else list(r.acceptance_histogram),
-                "cut_tokens": r.cut_tokens,
-                "cached_tokens": r.cached_tokens,
-                "chunk_t_ns": list(r.chunk_t_ns),
-                "chunk_tokens": list(r.chunk_tokens),
-                "output_digest": _digest(r),
-                "output_token_ids": list(r.output_token_ids),
-                "text": r.text,
-            }
-        )
-    return records
-
-
-def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
+def _generation_row(wave: Wave, context: Context, arrivals: Arrivals, running: Running) -> dict[str, Any]:
     result, requests = wave.result, wave.result.requests
     start, end = result.submit_ns, result.end_ns
     energy = _generation_energy(wave, context)
-    records = request_records(requests, wave.prompts, context.validity)
+    records = request_records(requests, arrivals, wave.prompts, context.validity)
     committed = sum(r.committed_tokens for r in requests)
     rounds = sum(r.rounds for r in requests)
-    timing = latency(requests, result.submit_ns)
-    batch = realized_batch(running_intervals(requests, result.submit_ns), start, end)
-    judged = [r["language_ok"] for r in records if r["language_ok"] is not None]
+    timing = latency(arrivals, result.submit_ns)
+    batch = realized_batch(running, start, end)
+    judged = [ok for ok in records.column("language_ok") if ok is not None]
     return {
         "window": "generation",
         **_energy_columns(energy, start, end, committed),
@@ -172,7 +130,7 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
         "truncated_requests": sum(r.finish_reason == "length" for r in requests),
         "cached_tokens": sum(r.cached_tokens for r in requests),
         "prompt_tokens": sum(r.prompt_tokens for r in requests),
-        "degenerate_requests": sum(bool(r["degenerate"]) for r in records),
+        "degenerate_requests": sum(map(bool, records.column("degenerate"))),
         "language_ok_requests": sum(judged) if judged else None,
         "realized_batch": batch.mean if batch else None,
         "realized_batch_min": batch.minimum if batch else None,
@@ -184,7 +142,7 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
         "itl_p99_ms": timing.itl_p99_ms,
         "stall_max_ms": timing.stall_max_ms,
         "requests": records,
-        "refreshes": _refresh_records(wave),
+        "refreshes": _refresh_records(wave.trace),
         "samples": _sample_records(wave.trace),
         "engine_notes": json.dumps(dict(result.notes), default=str) if result.notes else None,
         "counters_before": json.dumps(dict(wave.counters_before)),
@@ -192,25 +150,25 @@ def _generation_row(wave: Wave, context: Context) -> dict[str, Any]:
     }
 
 
-def _decode_row(wave: Wave, context: Context) -> dict[str, Any]:
+def _decode_row(wave: Wave, context: Context, arrivals: Arrivals, running: Running) -> dict[str, Any]:
     """The decode window: batch constant, no prefill, snapped to refreshes; null with a flag where there is none."""
     requests = wave.result.requests
     empty = {"window": "decode", "flags": [str(Reason.WINDOW_TOO_SHORT)]}
-    interval = constant_batch_interval(requests)
+    interval = constant_batch_interval(arrivals)
     if interval is None:
         return empty
-    _, arrivals = tokens_between(requests, *interval)
-    step_ns = (interval[1] - interval[0]) * len(requests) / max(1, arrivals)
+    _, arrived = tokens_between(arrivals, *interval)
+    step_ns = (interval[1] - interval[0]) * len(requests) / max(1, arrived)
     energy = decode_energy(wave.trace, *interval, step_ns, context.calibration, context.board.power_limit_w)
     if energy.energy_j is None or energy.end_ns <= energy.start_ns:
         return empty | {"flags": [str(f) for f in energy.flags] or empty["flags"]}
     start, end = energy.start_ns, energy.end_ns
-    tokens, chunks = tokens_between(requests, start, end)
+    tokens, chunks = tokens_between(arrivals, start, end)
     # One chunk a round is what engines stream; where chunks were merged, rounds in a part of the wave are unknown.
-    one_chunk_a_round = all(len(r.chunk_tokens) - 1 == r.rounds for r in requests)
+    one_chunk_a_round = bool((arrivals.lengths - 1 == [r.rounds for r in requests]).all())
     rounds = chunks if one_chunk_a_round else None
     flags = [str(f) for f in energy.flags] + ([] if rounds is not None else [str(Reason.COUNTS_MISSING)])
-    batch = realized_batch(running_intervals(requests, wave.result.submit_ns), start, end)
+    batch = realized_batch(running, start, end)
     width = max(wave.result.verify_widths, default=1)
     return {
         "window": "decode",
@@ -282,33 +240,31 @@ def _board_columns(trace: Trace, start_ns: int, end_ns: int, board: BoardInfo) -
     }
 
 
-def _refresh_records(wave: Wave) -> list[dict[str, Any]]:
-    return [
-        {"read_start_ns": int(a), "read_end_ns": int(b), "counter_j": float(c), "channel": name}
-        for name, r in wave.trace.refreshes.items()
-        for a, b, c in zip(r.read_start_ns.tolist(), r.read_end_ns.tolist(), r.counter_j.tolist(), strict=True)
-    ]
-
-
-def _sample_records(trace: Trace) -> Records:
-    """Return the samples as columns: a wave has thousands, and nobody looks at them one by one before they are kept."""
-    channels = [name for name, s in trace.samples.items() if len(s.t_ns)]
-    kept = [trace.samples[name] for name in channels]
-    counts = np.array([len(s.t_ns) for s in kept], dtype=np.int64)
+def _refresh_records(trace: Trace) -> Records:
+    kept = trace.refreshes
     return Records(
         {
-            "t_ns": np.concatenate([np.asarray(s.t_ns, dtype=np.int64) for s in kept] or [np.empty(0, np.int64)]),
-            "channel": np.repeat(np.array(channels, dtype=object), counts),
-            "value": np.concatenate([np.asarray(s.value, dtype=np.float64) for s in kept] or [np.empty(0)]),
+            "read_start_ns": _joined([r.read_start_ns for r in kept.values()], np.int64),
+            "read_end_ns": _joined([r.read_end_ns for r in kept.values()], np.int64),
+            "counter_j": _joined([r.counter_j for r in kept.values()], np.float64),
+            "channel": np.repeat(np.array(list(kept), dtype=object), [len(r) for r in kept.values()]),
         }
     )
 
 
-def _digest(request: RequestResult) -> str:
-    """Digest of the committed token ids; of the text where an engine returns no ids."""
-    ids = request.output_token_ids
-    data = np.asarray(ids, dtype=np.int64).tobytes() if ids else request.text.encode()
-    return hashlib.sha256(data).hexdigest()
+def _sample_records(trace: Trace) -> Records:
+    kept = {name: s for name, s in trace.samples.items() if len(s)}
+    return Records(
+        {
+            "t_ns": _joined([s.t_ns for s in kept.values()], np.int64),
+            "channel": np.repeat(np.array(list(kept), dtype=object), [len(s) for s in kept.values()]),
+            "value": _joined([s.value for s in kept.values()], np.float64),
+        }
+    )
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype=kind), *parts])
 
 
 def _status(peak: int | None, result: WaveResult, context: Context) -> tuple[Status, str | None]:

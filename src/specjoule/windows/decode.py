@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from specjoule.meters.base import BOARD, Calibration, Trace
-from specjoule.meters.energy import WindowEnergy, interpolated_energy_j, refresh_interval_ns
+from specjoule.meters.energy import WindowEnergy, interpolated_energy_j
 from specjoule.meters.recompute import recompute_window, window_faults
 from specjoule.reasons import Reason
 
@@ -28,7 +28,7 @@ def decode_energy(
         trace, start_ns, end_ns, edges="decode", calibration=calibration, power_limit_w=power_limit_w
     )
     refreshes = trace.refreshes.get(BOARD)
-    refresh_ns = refresh_interval_ns(refreshes) if refreshes is not None else None
+    refresh_ns = refreshes.interval_ns if refreshes is not None else None
     if refreshes is None or refresh_ns is None or step_ns <= refresh_ns:
         return snapped
     faults = tuple(f for f in window_faults(trace, start_ns, end_ns) if f is not Reason.WINDOW_TOO_SHORT)

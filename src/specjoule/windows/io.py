@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
+from specjoule.windows.records import list_array
 from specjoule.windows.schema import ARROW_SCHEMA, BY_NAME, SCHEMA_VERSION
 
-
-class Records(Sequence[dict[str, Any]]):
-    """A list of records kept as columns: what reads it sees dicts, what writes it needs none."""
-
-    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.columns = dict(columns)
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        return {n: v[at].item() if isinstance(v[at], np.generic) else v[at] for n, v in self.columns.items()}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
+_RECORDS = ("requests", "refreshes", "samples")
+_FLAT = pa.struct([f for f in ARROW_SCHEMA if f.name not in _RECORDS])
 
 
-def _lists_of(values: Sequence[Any], kind: pa.ListType) -> pa.Array:
-    """Make a column of lists of records, from columns where they are kept as such."""
-    if not all(v is None or isinstance(v, Records) for v in values):
-        return pa.array([v if v is None else list(v) for v in values], kind)
-    offsets = np.concatenate([[0], np.cumsum([0 if v is None else len(v) for v in values])]).astype(np.int32)
-    some = [v for v in values if v is not None]
-    fields = list(kind.value_type)
-    inner = [
-        pa.concat_arrays([pa.array(v.columns[f.name], f.type) for v in some]) if some else pa.array([], f.type)
-        for f in fields
-    ]
-    items = pa.StructArray.from_arrays(inner, fields=fields)
-    return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind, mask=pa.array([v is None for v in values]))
+def _leaves(field: pa.Field, path: str) -> Iterator[str]:
+    """Name the Parquet columns that a field becomes."""
+    if pa.types.is_list(field.type):
+        yield from _leaves(field.type.value_field, f"{path}.list.element")
+    elif pa.types.is_struct(field.type):
+        for inner in field.type:
+            yield from _leaves(inner, f"{path}.{inner.name}")
+    else:
+        yield path
+
+
+_COMPRESSION = {
+    leaf: "zstd" if field.name in _RECORDS else "snappy"
+    for field in ARROW_SCHEMA
+    for leaf in _leaves(field, field.name)
+}
+"""zstd takes 10 us to begin with a column: too long for a hundred columns of a dozen values, which hardly shrink."""
 
 
 def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -62,18 +48,20 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for name, column in BY_NAME.items():
         if not column.nullable and any(row.get(name) is None for row in rows):
             raise ValueError(f"column '{name}' must not be null")
-    plain = pa.schema([f for f in ARROW_SCHEMA if f.name != "samples"], metadata=ARROW_SCHEMA.metadata)
-    table = pa.Table.from_pylist([dict(row) for row in rows], schema=plain)
-    at = ARROW_SCHEMA.get_field_index("samples")
-    field = ARROW_SCHEMA.field(at)
-    return table.add_column(at, field, _lists_of([row.get("samples") for row in rows], field.type))
+    flat = pa.array([dict(row) for row in rows], type=_FLAT)
+    columns = {f.name: flat.field(i) for i, f in enumerate(_FLAT)}
+    for name in _RECORDS:
+        columns[name] = list_array([row.get(name) for row in rows], ARROW_SCHEMA.field(name).type)
+    return pa.Table.from_arrays([columns[f.name] for f in ARROW_SCHEMA], schema=ARROW_SCHEMA)
 
 
 def write_window_table(table: pa.Table, path: Path) -> None:
     """Write a raw window file atomically. Raises StoreError."""
     # Dictionaries and statistics of a dozen rows would be larger than the columns they describe, and slower to write.
-    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, **options))
+    options = {"compression": _COMPRESSION, "use_dictionary": False, "write_statistics": False}
+    whole = pa.BufferOutputStream()  # written in one go: straight to a file, every column would be a call of its own
+    pq.write_table(table, whole, **options)
+    write_atomically(path, lambda temporary: temporary.write_bytes(whole.getvalue()))
 
 
 def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

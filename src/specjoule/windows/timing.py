@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
 
 import numpy as np
 
-from specjoule.engines.base import RequestResult
+from specjoule.meters.base import F64, I64
+from specjoule.windows.arrivals import Arrivals
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,14 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class Running:
+    """When each request that has a token ran: [start, end] ns."""
+
+    start_ns: I64
+    end_ns: I64
+
+
+@dataclass(frozen=True)
 class RealizedBatch:
     """Requests running during a window: time-weighted mean, fewest and most."""
 
@@ -33,25 +39,19 @@ class RealizedBatch:
     peak: int
 
 
-def latency(requests: Sequence[RequestResult], submit_ns: int) -> Latency:
+def latency(arrivals: Arrivals, submit_ns: int) -> Latency:
     """Return the latency of a wave as its users saw it.
 
     itl_mean is the mean over requests of (last - first token time)/(tokens - 1). The percentiles are over the gaps
     between consecutive tokens of one user; tokens of one chunk arrive together, so a chunk of m tokens is one gap and
     m - 1 zeros: four tokens every 40 ms and one every 10 ms share the mean and differ in the percentiles.
     """
-    some = [r for r in requests if r.chunk_t_ns]
-    if not some:
+    if not arrivals.t_ns.size:
         return Latency(None, None, None, None, None, None)
-    lengths = np.array([len(r.chunk_t_ns) for r in some])
-    chunks = int(lengths.sum())
-    times = np.fromiter(chain.from_iterable(r.chunk_t_ns for r in some), dtype=np.float64, count=chunks)
-    counts = np.fromiter(chain.from_iterable(r.chunk_tokens for r in some), dtype=np.int64, count=chunks)
-    starts = np.cumsum(lengths) - lengths
-    first, last = times[starts], times[starts + lengths - 1]
-    tokens = np.add.reduceat(counts, starts)
-    ttft_mean_ms = float(np.mean((first - submit_ns) / 1e6))
-    gaps = np.diff(np.repeat(times, counts)) / 1e6
+    tokens = np.add.reduceat(arrivals.tokens, arrivals.starts)
+    ttft_mean_ms = float(np.mean((arrivals.first_ns - submit_ns) / 1e6))
+    each = np.repeat(arrivals.t_ns, arrivals.tokens)
+    gaps = (each[1:] - each[:-1]) / 1e6
     between = np.cumsum(tokens)[:-1] - 1  # from one request's last token to the next one's first is no gap
     within = np.ones(len(gaps), dtype=bool)
     within[between[(between >= 0) & (between < len(gaps))]] = False
@@ -59,55 +59,64 @@ def latency(requests: Sequence[RequestResult], submit_ns: int) -> Latency:
     if every.size == 0:
         return Latency(ttft_mean_ms, None, None, None, None, None)
     several = tokens > 1
-    means = (last - first)[several] / (tokens[several] - 1) / 1e6
-    p50, p95, p99 = (float(v) for v in np.percentile(every, [50, 95, 99]))
+    means = (arrivals.last_ns - arrivals.first_ns)[several] / (tokens[several] - 1) / 1e6
+    p50, p95, p99 = _percentiles(every, (50, 95, 99))
     return Latency(ttft_mean_ms, float(np.mean(means)), p50, p95, p99, float(every.max()))
 
 
-def running_intervals(requests: Sequence[RequestResult], submit_ns: int) -> list[tuple[int, int]]:
-    """Return [start, end] ns in which each request ran.
+def _percentiles(values: F64, ranks: tuple[float, ...]) -> list[float]:
+    """Return percentiles with linear interpolation, as `np.percentile` does, which takes five times as long a wave."""
+    places = [rank / 100 * (values.size - 1) for rank in ranks]
+    below = [int(place) for place in places]
+    above = [min(i + 1, values.size - 1) for i in below]
+    ordered = np.partition(values, sorted({*below, *above}))
+    return [
+        float(ordered[i] + (ordered[j] - ordered[i]) * (place - i))
+        for place, i, j in zip(places, below, above, strict=True)
+    ]
+
+
+def running_intervals(arrivals: Arrivals, submit_ns: int) -> Running:
+    """Return when each request ran.
 
     From submission (its prefill is work on it) to its last chunk, unless its first token came only after another
     request had ended: then it was queued, and ran from its first token on.
     """
-    ends = [r.chunk_t_ns[-1] for r in requests if r.chunk_t_ns]
-    earliest_end = min(ends, default=submit_ns)
-    intervals = []
-    for request in requests:
-        if request.chunk_t_ns:
-            first = request.chunk_t_ns[0]
-            queued = first > earliest_end and len(requests) > 1
-            intervals.append((first if queued else submit_ns, request.chunk_t_ns[-1]))
-    return intervals
+    first, last = arrivals.first_ns, arrivals.last_ns
+    if not last.size:
+        return Running(first, last)
+    queued = first > last.min()
+    return Running(np.where(queued, first, submit_ns), last)
 
 
-def realized_batch(intervals: Sequence[tuple[int, int]], start_ns: int, end_ns: int) -> RealizedBatch | None:
+def realized_batch(running: Running, start_ns: int, end_ns: int) -> RealizedBatch | None:
     """Return the requests running between `start_ns` and `end_ns`; None for an empty window."""
-    if end_ns <= start_ns or not intervals:
+    if end_ns <= start_ns or not running.end_ns.size:
         return None
-    edges = sorted({start_ns, end_ns, *(t for pair in intervals for t in pair if start_ns < t < end_ns)})
-    lengths = np.diff(np.asarray(edges, dtype=np.float64))
-    running = np.array([sum(a <= left and b >= right for a, b in intervals) for left, right in pairwise(edges)])
-    return RealizedBatch(float((running * lengths).sum() / lengths.sum()), int(running.min()), int(running.max()))
+    changes = np.concatenate([running.start_ns, running.end_ns])
+    inside = changes[(changes > start_ns) & (changes < end_ns)]
+    edges = np.sort(np.concatenate([[start_ns], inside, [end_ns]]))
+    edges = edges[np.concatenate([[True], edges[1:] > edges[:-1]])]
+    lengths = edges[1:] - edges[:-1]
+    # Whoever began by a stretch's left edge and did not end before its right one.
+    begun = np.sort(running.start_ns).searchsorted(edges[:-1], "right")
+    ended = np.sort(running.end_ns).searchsorted(edges[1:], "left")
+    count = begun - ended
+    return RealizedBatch(float(count @ lengths) / (end_ns - start_ns), int(count.min()), int(count.max()))
 
 
-def constant_batch_interval(requests: Sequence[RequestResult]) -> tuple[int, int] | None:
+def constant_batch_interval(arrivals: Arrivals) -> tuple[int, int] | None:
     """Return (last first-token time, first end) ns between which every request runs and none is prefilling.
 
     None where a request has no token or the interval is empty.
     """
-    if not requests or any(not r.chunk_t_ns for r in requests):
+    if not arrivals.lengths.size or not arrivals.lengths.all():
         return None
-    start = max(r.chunk_t_ns[0] for r in requests)
-    end = min(r.chunk_t_ns[-1] for r in requests)
+    start, end = int(arrivals.first_ns.max()), int(arrivals.last_ns.min())
     return (start, end) if end > start else None
 
 
-def tokens_between(requests: Sequence[RequestResult], start_ns: int, end_ns: int) -> tuple[int, int]:
+def tokens_between(arrivals: Arrivals, start_ns: int, end_ns: int) -> tuple[int, int]:
     """Return (tokens, chunks) that arrived in (start_ns, end_ns], summed over requests."""
-    tokens = chunks = 0
-    for request in requests:
-        first, beyond = (bisect_right(request.chunk_t_ns, edge) for edge in (start_ns, end_ns))
-        tokens += sum(request.chunk_tokens[first:beyond])
-        chunks += max(0, beyond - first)
-    return tokens, chunks
+    inside = (arrivals.t_ns > start_ns) & (arrivals.t_ns <= end_ns)
+    return int(arrivals.tokens[inside].sum()), int(np.count_nonzero(inside))

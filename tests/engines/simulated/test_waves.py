@@ -11,6 +11,7 @@ from specjoule.meters.base import BOARD
 from specjoule.meters.energy import window_energy
 from specjoule.reasons import Reason
 from specjoule.study.model import Study
+from specjoule.windows.arrivals import Arrivals
 from specjoule.windows.timing import constant_batch_interval, realized_batch, running_intervals
 from tests.engines.simulated.conftest import NO_SPREAD, batch, launch, started, with_settings
 
@@ -49,7 +50,9 @@ def test_identities(rehearsal: Study, model: str, gpu: str, drafter: str, count:
         last = max(last, int(stamps[-1]))
     assert last == result.end_ns
     assert result.steps == max(r.rounds for r in result.requests)
-    batch_seen = realized_batch(running_intervals(result.requests, result.submit_ns), result.submit_ns, result.end_ns)
+    batch_seen = realized_batch(
+        running_intervals(Arrivals.of(result.requests), result.submit_ns), result.submit_ns, result.end_ns
+    )
     assert batch_seen is not None
     assert result.realized_batch_engine == pytest.approx(batch_seen.mean, rel=1e-9)
     assert batch_seen.peak == result.peak_batch_engine == count
@@ -144,7 +147,7 @@ def test_the_meter_layer_reports_the_truth_within_its_uncertainty(rehearsal: Stu
             engine.clock.sleep_s(0.3 + 0.0137 * i)
             result = engine.run(batch((1, 4, 16)[i % 3]))
             trace = meter.trace(result.submit_ns, result.end_ns)
-            decode = constant_batch_interval(result.requests)
+            decode = constant_batch_interval(Arrivals.of(result.requests))
             assert decode is not None
             for edges, (start, end) in (("generation", (result.submit_ns, result.end_ns)), ("decode", decode)):
                 found = window_energy(
@@ -220,7 +223,9 @@ def test_requests_beyond_capacity_queue_and_run_later(rehearsal: Study) -> None:
     engine, _ = started(study, "Qwen3-4B", "H100", "DSpark-7", sizes=(16,))
     result = engine.run(batch(16))
     assert result.peak_batch_engine == 12
-    seen = realized_batch(running_intervals(result.requests, result.submit_ns), result.submit_ns, result.end_ns)
+    seen = realized_batch(
+        running_intervals(Arrivals.of(result.requests), result.submit_ns), result.submit_ns, result.end_ns
+    )
     assert seen is not None and seen.peak == 12
     assert result.realized_batch_engine == pytest.approx(seen.mean, rel=1e-6)
     assert all(r.committed_tokens == 512 for r in result.requests)

@@ -7,6 +7,7 @@ keeps the same drafts at every concurrency, seed and launch. Only the n-gram mat
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +129,59 @@ class Rounds:
     histograms: I64
     """Shape (requests, k + 1)."""
 
+    def alone(self) -> list[OneText]:
+        """Return the rounds of each request by itself."""
+        counts = self.rounds.tolist()
+        return [
+            OneText(
+                self.kept[i, :r].copy(), self.before[i, :r].copy(), int(self.accepted[i]), int(self.cut[i]),
+                self.histograms[i],
+            )
+            for i, r in enumerate(counts)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OneText:
+    """The rounds of one request: a row of `Rounds`."""
+
+    kept: I64
+    before: I64
+    accepted: int
+    cut: int
+    histogram: I64
+
+
+def together(texts: Sequence[OneText]) -> Rounds:
+    """Return the rounds of a wave from those of its requests."""
+    rounds = np.array([t.kept.size for t in texts], dtype=np.int64)
+    shape = (len(texts), int(rounds.max(initial=0)))
+    kept, before = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    for i, text in enumerate(texts):
+        kept[i, : text.kept.size] = text.kept
+        before[i, : text.kept.size] = text.before
+    return Rounds(
+        kept=kept,
+        before=before,
+        rounds=rounds,
+        accepted=np.array([t.accepted for t in texts], dtype=np.int64),
+        cut=np.array([t.cut for t in texts], dtype=np.int64),
+        histograms=np.array([t.histogram for t in texts], dtype=np.int64),
+    )
+
+
+def _plain_rounds(decode_tokens: I64) -> Rounds:
+    n, most = decode_tokens.size, int(decode_tokens.max(initial=0))
+    zero = np.zeros(n, dtype=np.int64)
+    return Rounds(
+        kept=np.broadcast_to(np.int64(0), (n, most)),
+        before=np.broadcast_to(np.arange(most, dtype=np.int64), (n, most)),
+        rounds=decode_tokens,
+        accepted=zero,
+        cut=zero,
+        histograms=decode_tokens[:, None],
+    )
+
 
 class Drafting:
     """One drafter on one model: draws the rounds of waves."""
@@ -142,6 +196,8 @@ class Drafting:
             first = float(override) if override is not None else self.p.first_probability[drafter.scheme]
             self.first = logit(first) + world.pair_logit(model, drafter)
             self.slope = self.p.slope_logit[drafter.scheme]
+        self._drawn: dict[tuple[str, str, bool, int, int], OneText] = {}
+        """Drawn once for each text: the batch it runs in changes nothing of it."""
 
     def first_logits(self, prompts: tuple[Prompt, ...], answers: list[Answer]) -> F64:
         """Return each request's logit of the first conditional probability (n-gram: of going on after a hit)."""
@@ -164,14 +220,24 @@ class Drafting:
 
         Text from `natural[i]` on repeats. `trie_tokens` is what the n-gram matcher has seen since its last flush.
         """
-        n, most = len(prompts), int(decode_tokens.max(initial=0))
         if self.k == 0:
-            kept = np.zeros((n, most), dtype=np.int64)
-            before = np.broadcast_to(np.arange(most, dtype=np.int64), (n, most))
-            zero = np.zeros(n, dtype=np.int64)
-            return Rounds(
-                kept, before, decode_tokens.astype(np.int64), zero, zero, decode_tokens[:, None].astype(np.int64)
+            return _plain_rounds(decode_tokens)
+        if self.is_ngram:
+            return self._draw_together(prompts, answers, decode_tokens, natural, trie_tokens)
+        wanted = list(zip(prompts, answers, decode_tokens.tolist(), natural.tolist(), strict=True))
+        keys = [(q.digest, a.language, a.degenerate, tokens, end) for q, a, tokens, end in wanted]
+        new = [i for i, key in enumerate(keys) if key not in self._drawn]
+        if new:
+            drawn = self._draw_together(
+                tuple(prompts[i] for i in new), [answers[i] for i in new], decode_tokens[new], natural[new], trie_tokens
             )
+            self._drawn.update(zip((keys[i] for i in new), drawn.alone(), strict=True))
+        return together([self._drawn[key] for key in keys])
+
+    def _draw_together(
+        self, prompts: tuple[Prompt, ...], answers: list[Answer], decode_tokens: I64, natural: I64, trie_tokens: float
+    ) -> Rounds:
+        n, most = len(prompts), int(decode_tokens.max(initial=0))
         keys = np.array([self.world.own(self.model, self.drafter.name, q)[0] for q in prompts], dtype=np.uint64)
         first = self.first_logits(prompts, answers)
         columns = min(most, int(most / self._slowest(first) * 1.3) + 12) if most else 0

@@ -62,6 +62,7 @@ class SimulatedBoard:
         idle = gpu.idle_w or b.loaded_idle_w
         self._temperature = b.ambient_c + b.kelvin_per_watt * idle
         self._stretches: deque[Stretch] = deque(maxlen=_KEEP)
+        self._joined: Timeline | None = None
         start = np.array([self.opened_ns], dtype=np.int64)
         zero, empty = np.zeros(1), np.zeros(0)
         self._last = Stretch(start, zero, zero, np.array([self._temperature]), empty, empty.astype(np.int64), 0)
@@ -102,7 +103,7 @@ class SimulatedBoard:
         if not self.loaded:
             base = self.gpu.idle_w or b.loaded_idle_w
         else:
-            base = float(self.physics.idle_w(np.asarray(mhz)))
+            base = float(self.physics.idle_w(mhz))
         return base * self._leakage(self._temperature if temperature_c is None else temperature_c) * self.spread.power
 
     def _leakage(self, temperature_c: float) -> float:
@@ -122,8 +123,9 @@ class SimulatedBoard:
         marks = np.arange(1, int(fine / 0.1) + 1) * 0.1
         later = np.arange(1, int((span - fine) / 2.0) + 1) * 2.0 + fine
         inner = np.concatenate([marks, later])
-        edges = np.append(inner[inner < span - 1e-6], span)
-        seconds = np.diff(edges, prepend=0.0)
+        edges = np.concatenate([inner[inner < span - 1e-6], [span]])
+        seconds = edges.copy()
+        seconds[1:] -= edges[:-1]
         middle = since + edges - seconds / 2
         excess = (
             b.after_load_w * np.exp(-middle / b.after_load_s)
@@ -133,7 +135,7 @@ class SimulatedBoard:
         self._append(
             seconds,
             excess * seconds,
-            np.full(edges.size, self.idle_mhz),
+            self.idle_mhz,
             None,
             np.zeros(edges.size, dtype=np.int64),
             0,
@@ -154,7 +156,7 @@ class SimulatedBoard:
         self,
         seconds: F64,
         extra_j: F64,
-        mhz: F64,
+        mhz: F64 | float,
         capped: npt.NDArray[np.bool_] | None,
         bits: I64,
         foreign: int,
@@ -162,38 +164,39 @@ class SimulatedBoard:
     ) -> I64:
         b = self.p.board
         start = self.end_ns
-        passed = np.cumsum(seconds)
+        passed = seconds.cumsum()
         edges = np.empty(seconds.size + 1, dtype=np.int64)
         edges[0] = start
         edges[1:] = start + np.rint(passed * 1e9).astype(np.int64)
         if end_ns is not None:
             edges[-1] = end_ns
-        if self.loaded:
-            idle = self.physics.idle_w(mhz)
-        else:
-            idle = np.full(seconds.size, self.gpu.idle_w or b.loaded_idle_w)
+        idle = self.physics.idle_w(mhz) if self.loaded else self.gpu.idle_w or b.loaded_idle_w
         factor = self.spread.power
         mean = float((extra_j.sum() + (idle * seconds).sum() * factor) / max(float(passed[-1]), 1e-12))
         target = b.ambient_c + b.kelvin_per_watt * mean
-        temperature = target + (self._temperature - target) * np.exp(
-            -np.concatenate([[0.0], passed]) / b.thermal_time_s
-        )
+        temperature = np.empty(edges.size)
+        temperature[0] = self._temperature
+        temperature[1:] = target + (self._temperature - target) * np.exp(passed / -b.thermal_time_s)
         leak = 1.0 + b.leakage_per_kelvin * (temperature[1:] - b.leakage_reference_c)
         joules = extra_j + idle * leak * factor * seconds
-        energy = np.concatenate([[0.0], np.cumsum(joules)]) + self._last.energy_j[-1]
-        if capped is None:
-            capped_s = np.full(edges.size, self._last.capped_s[-1])
-        else:
-            capped_s = np.concatenate([[0.0], np.cumsum(seconds * capped)]) + self._last.capped_s[-1]
+        energy, capped_s = np.empty(edges.size), np.empty(edges.size)
+        energy[0], capped_s[:] = self._last.energy_j[-1], self._last.capped_s[-1]
+        energy[1:] = joules.cumsum() + energy[0]
+        if capped is not None:
+            capped_s[1:] += (seconds * capped).cumsum()
         self._temperature = float(temperature[-1])
-        self._last = Stretch(edges, energy, capped_s, temperature, mhz, bits, foreign)
+        clocks = np.full(seconds.size, mhz) if isinstance(mhz, float) else mhz
+        self._last = Stretch(edges, energy, capped_s, temperature, clocks, bits, foreign)
         self._stretches.append(self._last)
         return edges
 
     # -- what a meter sees
 
     def timeline(self, start_ns: float, end_ns: float) -> Timeline:
-        """Return the part of the timeline that holds [start_ns, end_ns] (clipped to what is kept)."""
+        """Return a part of the timeline that holds [start_ns, end_ns] (clipped to what is kept)."""
+        joined = self._joined
+        if joined is not None and joined.stretches[-1] is self._last and joined.edges[0] <= start_ns:
+            return joined  # a wave's trace and the truth about its windows are asked for in a row
         part: list[Stretch] = []
         # Backwards: what is asked for is nearly always recent.
         for stretch in reversed(self._stretches):
@@ -202,7 +205,8 @@ class SimulatedBoard:
             part.append(stretch)
             if stretch.edges_ns[0] <= start_ns:
                 break
-        return Timeline(part[::-1] or [self._last])
+        self._joined = Timeline(part[::-1] or [self._last])
+        return self._joined
 
     def energy_between(self, start_ns: float, end_ns: float) -> float:
         """Return the exact energy between two times, J; the board idles up to `end_ns` if it must."""

@@ -129,7 +129,7 @@ class WaveCosts:
         gap, draft_gap = self._gaps(running)
         wanted = self._wanted(faults)
         spread = board.spread
-        mhz = board.physics.limited_clock(
+        step, mhz = board.physics.run(
             verify,
             draft,
             gap,
@@ -139,7 +139,6 @@ class WaveCosts:
             idle_w=board.idle_w(wanted),
             spread=spread,
         )
-        step = board.physics.evaluate(verify, draft, gap, draft_gap, capture=capture, mhz=mhz, spread=spread)
         capped = mhz < wanted - 1.0
         bits = np.where(capped, POWER_CAP, 0).astype(np.int64)
         if "thermal_slowdown" in faults:
@@ -189,12 +188,10 @@ class WaveCosts:
         gap[0] += p.host.prefill_ms / 1e3
         idle = self.board.idle_w(self.board.idle_mhz)
         top = self._wanted({})
-        mhz = physics.limited_clock(
-            whole, None, gap, gap, capture=True, wanted_mhz=top, idle_w=idle, spread=self.board.spread
-        )
-        step = physics.evaluate(whole, None, gap, gap, capture=True, mhz=mhz, spread=self.board.spread)
+        spread = self.board.spread
+        step, mhz = physics.run(whole, None, gap, gap, capture=True, wanted_mhz=top, idle_w=idle, spread=spread)
         # The power of wasted issue slots is not that of useful operations.
-        wasted = (whole.flop - flop) * physics.flop_pj * 1e-12 * physics.voltage2(mhz) * self.board.spread.power
+        wasted = (whole.flop - flop) * physics.flop_pj * 1e-12 * physics.voltage2(mhz) * spread.power
         return step.verify_s, step.verify_j - wasted, mhz, owner
 
     def warm_up_prefill(self, tokens: int) -> float:

@@ -67,30 +67,30 @@ class Physics:
                 f"gpu '{gpu.name}': its power limit leaves nothing for computing; check simulation.yaml"
             )
 
-    def voltage2(self, mhz: F64) -> F64:
+    def voltage2(self, mhz: F64 | float) -> F64:
         """Return the square of the core voltage over the highest one."""
         b = self.board
-        share = np.clip((mhz - b.voltage_knee_mhz) / (b.max_clock_mhz - b.voltage_knee_mhz), 0.0, None)
+        share = np.maximum((mhz - b.voltage_knee_mhz) / (b.max_clock_mhz - b.voltage_knee_mhz), 0.0)
         return np.asarray((b.voltage_floor + (1.0 - b.voltage_floor) * share) ** 2)
 
-    def _active_w(self, mhz: F64, voltage2: F64) -> F64:
+    def _active_w(self, mhz: F64 | float, voltage2: F64) -> F64:
         return np.asarray(self.board.active_w * (mhz / self.board.max_clock_mhz) * voltage2)
 
-    def idle_w(self, mhz: F64) -> F64:
+    def idle_w(self, mhz: F64 | float) -> F64:
         """Return the power of the loaded, idle board at clocks, at the leakage's reference temperature."""
         b = self.board
         # Half of it is memory, regulators and leakage that no clock changes.
         return np.asarray(b.loaded_idle_w * (0.5 + 0.5 * self.voltage2(mhz) * mhz / b.max_clock_mhz))
 
-    def compute_rate(self, mhz: F64) -> F64:
+    def compute_rate(self, mhz: F64 | float) -> F64 | float:
         """Return the operations per second that large matrix products reach at a clock."""
         return self.peak * mhz / self.calibration_mhz
 
-    def memory_rate(self, mhz: F64) -> F64:
+    def memory_rate(self, mhz: F64 | float) -> F64:
         """Return the bytes per second at a clock."""
         return self.bandwidth * np.minimum(1.0, mhz / self.board.full_bandwidth_mhz)
 
-    def pass_seconds(self, cost: Cost, mhz: F64, spread: Spread, *, compute_efficiency: float = 1.0) -> F64:
+    def pass_seconds(self, cost: Cost, mhz: F64 | float, spread: Spread, *, compute_efficiency: float = 1.0) -> F64:
         """Return the time of passes inside their kernels, launches left out."""
         k = self.kernels
         rate = self.memory_rate(mhz) * spread.bandwidth
@@ -107,7 +107,15 @@ class Physics:
         return np.asarray(top * (1.0 + low**p) ** (1.0 / p))
 
     def evaluate(
-        self, verify: Cost, draft: Cost | None, gap_s: F64, draft_gap_s: F64, *, capture: bool, mhz: F64, spread: Spread
+        self,
+        verify: Cost,
+        draft: Cost | None,
+        gap_s: F64,
+        draft_gap_s: F64,
+        *,
+        capture: bool,
+        mhz: F64 | float,
+        spread: Spread,
     ) -> StepCosts:
         """Return time and energy of steps at clocks `mhz` (an array over steps or one number)."""
         verify_s, verify_j = self._part(verify, gap_s, capture, mhz, spread)
@@ -117,7 +125,7 @@ class Physics:
         draft_s, draft_j = self._part(draft, draft_gap_s, capture, mhz, spread)
         return StepCosts(verify_s, draft_s, verify_j, draft_j)
 
-    def _part(self, cost: Cost, gap_s: F64, capture: bool, mhz: F64, spread: Spread) -> tuple[F64, F64]:
+    def _part(self, cost: Cost, gap_s: F64, capture: bool, mhz: F64 | float, spread: Spread) -> tuple[F64, F64]:
         k, b = self.kernels, self.board
         inside = self.pass_seconds(cost, mhz, spread)
         # Ramp and tail of a kernel are half latency of the memory system, half of the cores.
@@ -130,7 +138,7 @@ class Physics:
         energy = energy + cost.flop * (self.flop_pj * 1e-12 * v2)
         return seconds, energy * spread.power
 
-    def limited_clock(
+    def run(
         self,
         verify: Cost,
         draft: Cost | None,
@@ -141,16 +149,15 @@ class Physics:
         wanted_mhz: float,
         idle_w: float,
         spread: Spread,
-    ) -> F64:
-        """Return the clock of each step: `wanted_mhz`, or what keeps the step's mean power at the limit."""
+    ) -> tuple[StepCosts, F64]:
+        """Return what steps cost and the clock of each: `wanted_mhz`, or what keeps its mean power at the limit."""
+        at_top = self.evaluate(verify, draft, gap_s, draft_gap_s, capture=capture, mhz=wanted_mhz, spread=spread)
         size = verify.flop.shape[0]
         # Costs change slowly over a wave: look at a few steps and interpolate; all clocks and steps in one go.
-        every = np.arange(size)
-        some = every if size <= 9 else np.linspace(0, size - 1, 9).round().astype(np.int64)
+        some = np.arange(size) if size <= 9 else np.linspace(0, size - 1, 9).round().astype(np.int64)
+        if float(_power(at_top, idle_w)[some].max()) <= self.limit_w:
+            return at_top, np.full(size, wanted_mhz)
         part = (verify[some], None if draft is None else draft[some], gap_s[some], draft_gap_s[some])
-        at_top = self.evaluate(*part, capture=capture, mhz=np.asarray(wanted_mhz), spread=spread)
-        if float(np.max(_power(at_top, idle_w))) <= self.limit_w:
-            return np.full(size, wanted_mhz)
         clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
         grid = _power(self.evaluate(*part, capture=capture, mhz=clocks[:, None], spread=spread), idle_w)
         # Power falls with the clock: the first clock below the limit, and the share of the way to the one before it.
@@ -160,7 +167,8 @@ class Physics:
         high, low = grid[before, columns], grid[i, columns]
         share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
         solved = np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before]))
-        return np.asarray(solved if some.size == size else np.interp(every, some, solved))
+        mhz = np.asarray(solved if some.size == size else np.interp(np.arange(size), some, solved))
+        return self.evaluate(verify, draft, gap_s, draft_gap_s, capture=capture, mhz=mhz, spread=spread), mhz
 
 
 def _power(step: StepCosts, idle_w: float) -> F64:
