@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from specjoule.clock import Clock
 from specjoule.errors import SpecJouleError
+from specjoule.meters.base import I64
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Drafter, Gpu, Model
@@ -116,8 +117,9 @@ class RequestResult:
     acceptance_histogram: tuple[int, ...] | None
     """hist[i] = rounds in which exactly i drafts were kept; length draft_tokens + 1."""
     cut_tokens: int
-    chunk_t_ns: tuple[int, ...]
-    chunk_tokens: tuple[int, ...]
+    chunk_t_ns: Sequence[int] | I64
+    """When each chunk arrived, in time order: a tuple, or an array where the engine has one."""
+    chunk_tokens: Sequence[int] | I64
     cached_tokens: int
     output_token_ids: tuple[int, ...]
     text: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -28,10 +27,10 @@ class Arrivals:
     def of(cls, requests: Sequence[RequestResult]) -> Arrivals:
         """Collect the arrivals of `requests`."""
         lengths = np.array([len(r.chunk_t_ns) for r in requests], dtype=np.int64)
-        chunks = int(lengths.sum())
-        times = chain.from_iterable(r.chunk_t_ns for r in requests)
-        tokens = chain.from_iterable(r.chunk_tokens for r in requests)
-        return cls(lengths, np.fromiter(times, np.int64, chunks), np.fromiter(tokens, np.int64, chunks))
+        none = np.empty(0, dtype=np.int64)
+        times = np.concatenate([none, *(np.asarray(r.chunk_t_ns, dtype=np.int64) for r in requests)])
+        tokens = np.concatenate([none, *(np.asarray(r.chunk_tokens, dtype=np.int64) for r in requests)])
+        return cls(lengths, times, tokens)
 
     @cached_property
     def starts(self) -> I64:

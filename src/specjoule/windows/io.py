@@ -49,7 +49,7 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         if not column.nullable and any(row.get(name) is None for row in rows):
             raise ValueError(f"column '{name}' must not be null")
     flat = pa.array([dict(row) for row in rows], type=_FLAT)
-    columns = {f.name: flat.field(i) for i, f in enumerate(_FLAT)}
+    columns = dict(zip((f.name for f in _FLAT), flat.flatten(), strict=True))
     for name in _RECORDS:
         columns[name] = list_array([row.get(name) for row in rows], ARROW_SCHEMA.field(name).type)
     return pa.Table.from_arrays([columns[f.name] for f in ARROW_SCHEMA], schema=ARROW_SCHEMA)

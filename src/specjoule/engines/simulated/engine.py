@@ -332,8 +332,8 @@ def version_with(parameters: Parameters) -> str:
 def _busy_request_seconds(requests: Sequence[RequestResult], submit: int, n: int, capacity: int) -> float:
     """Return the integral of the running requests over the wave, requests x seconds."""
     queued = requests[capacity:] if capacity < n else ()
-    total = sum(r.chunk_t_ns[-1] - submit for r in requests[: n - len(queued)])
-    total += sum(r.chunk_t_ns[-1] - r.chunk_t_ns[0] for r in queued)
+    total = sum(int(r.chunk_t_ns[-1]) - submit for r in requests[: n - len(queued)])
+    total += sum(int(r.chunk_t_ns[-1] - r.chunk_t_ns[0]) for r in queued)
     return total / 1e9
 
 
@@ -362,15 +362,17 @@ def _cached(tokens: I64, faults: Mapping[str, FaultConfig]) -> I64:
 def _results(wave: Wave, first_ns: I64, end_of_step: I64) -> tuple[RequestResult, ...]:
     """Return what a client would have of each request."""
     batch, rounds = wave.batch, wave.rounds
-    ends: list[int] = end_of_step.tolist()
     k = rounds.histograms.shape[1] - 1
     repeated = _some(batch, wave.faults["repeated_prompts"]) if "repeated_prompts" in wave.faults else None
     counts, starts = rounds.rounds.tolist(), wave.schedule.start.tolist()
+    limits, tokens, cached = wave.limit.tolist(), wave.tokens.tolist(), wave.cached.tolist()
     cut, accepted, histograms = rounds.cut.tolist(), rounds.accepted.tolist(), rounds.histograms.tolist()
     out = []
     for i, prompt in enumerate(batch.prompts):
-        r, committed, answer = counts[i], int(wave.limit[i]), wave.answers[i]
-        chunks = [1] * (r + 1) if k == 0 else [1, *(rounds.kept[i, :r] + 1).tolist()]
+        r, committed, answer = counts[i], limits[i], wave.answers[i]
+        times, chunks = np.empty(r + 1, dtype=np.int64), np.ones(r + 1, dtype=np.int64)
+        times[0], times[1:] = first_ns[i], end_of_step[starts[i] : starts[i] + r]
+        chunks[1:] += rounds.kept[i, :r]
         chunks[-1] -= cut[i]
         eos = answer.natural_tokens if answer.natural_tokens < committed else None
         finish: FinishReason = "length"
@@ -380,7 +382,7 @@ def _results(wave: Wave, first_ns: I64, end_of_step: I64) -> tuple[RequestResult
         out.append(
             RequestResult(
                 prompt_id=batch.prompts[0].id if repeated is not None and repeated[i] else prompt.id,
-                prompt_tokens=int(wave.tokens[i]),
+                prompt_tokens=tokens[i],
                 committed_tokens=committed,
                 finish_reason=finish,
                 first_eos_position=eos,
@@ -389,9 +391,9 @@ def _results(wave: Wave, first_ns: I64, end_of_step: I64) -> tuple[RequestResult
                 accepted_draft_tokens=accepted[i],
                 acceptance_histogram=tuple(histograms[i]),
                 cut_tokens=cut[i],
-                chunk_t_ns=(int(first_ns[i]), *ends[starts[i] : starts[i] + r]),
-                chunk_tokens=tuple(chunks),
-                cached_tokens=int(wave.cached[i]),
+                chunk_t_ns=times,
+                chunk_tokens=chunks,
+                cached_tokens=cached[i],
                 output_token_ids=_loop(answer.key, committed) if answer.degenerate else (),
                 text=_SAMPLES.get(answer.language, "") if shown else "",
             )
