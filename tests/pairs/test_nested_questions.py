@@ -103,6 +103,32 @@ def test_language_filter_keeps_qualifying_answers_and_says_where_the_rest_went()
     assert np.allclose(mine.loc["dspark-7", "energy_retention_kept"], 1.25)
 
 
+def test_retention_intervals_cover_the_truth_and_gain_from_twins() -> None:
+    """Documents differ in ease by a third, alike in both languages: an interval that knows it is far narrower."""
+    rng = np.random.default_rng(3)
+    truth, covered, widths = 0.8, 0, []
+    for _ in range(60):
+        ease = np.exp(0.3 * rng.standard_normal(32))
+        sides = []
+        for language, factor in (("en", 1.0), ("rm", truth)):
+            rounds = 400.0 / (ease * factor * 2.0 * np.exp(0.05 * rng.standard_normal(32)))
+            sides.append(
+                pd.DataFrame({
+                    "corpus": f"news_{language}", "language": language, "document_id": np.arange(1, 33),
+                    "prompt_id": 0, "decoded": 400.0, "rounds": rounds,
+                })
+            )  # fmt: skip
+        work = pd.concat(sides).assign(
+            model="m", gpu="g", drafter="dspark-7", scheme="dspark", verify_width=8, concurrency=1, qualifies=True
+        )
+        row = retention(work, {}, draws=200).iloc[0]
+        covered += row["all_low"] <= truth <= row["all_high"]
+        widths.append(row["all_high"] - row["all_low"])
+    assert covered >= 51  # 57 expected; fewer than 51 of 60 at 95 % happens once in 200
+    independent = 2 * 1.96 * truth * 0.3 * np.sqrt(2 / 32)
+    assert np.median(widths) < 0.4 * independent
+
+
 def test_up_to_the_first_end_of_sequence_is_paired_again() -> None:
     rows = []
     for seed in range(3):

@@ -84,7 +84,7 @@ def test_wrong_files_are_refused_in_one_sentence(tmp_path: Path, content: bytes,
 
 
 def test_missing_file_folder_and_format(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no such file"):
+    with pytest.raises(ConfigurationError, match="no such prompt file"):
         import_prompts("humaneval", tmp_path / "none", tmp_path / "o", license="MIT")
     with pytest.raises(ConfigurationError, match="is a folder"):
         import_prompts("humaneval", tmp_path, tmp_path / "o", license="MIT")
@@ -100,3 +100,10 @@ def test_hand_written_prompts_are_sealed(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lacks license"):
         seal(write(tmp_path / "bad.jsonl", [{k: v for k, v in item.items() if k != "license"}]), out)
     assert load_corpus(out)[0].id == "a"
+
+
+def test_separators_within_a_text_do_not_cut_its_line(tmp_path: Path) -> None:
+    text = "One\u2028two\x85three\x0bfour"
+    source = write(tmp_path / "x.jsonl", [{"question_id": 1, "turns": [text]}])
+    assert import_prompts("questions", source, tmp_path / "out.jsonl", license="MIT") == 1
+    assert load_corpus(tmp_path / "out.jsonl")[0].messages[0][1] == text

@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from specjoule.files import write_text
 from specjoule.tables.provenance import known_meters, provenance_words
-from specjoule.tables.render import count_reasons, write_text
+from specjoule.tables.render import count_reasons
 from specjoule.version import PROTOCOL_VERSION, __version__
 
 NAME = "manifest.json"
@@ -51,7 +52,9 @@ def write_manifest(
         "cells_used": used,
         "items": [dict(i) for i in items],
     }
-    return write_text(directory / NAME, json.dumps(content, indent=1, ensure_ascii=False, sort_keys=False) + "\n")
+    path = directory / NAME
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, sort_keys=False) + "\n")
+    return path
 
 
 def code_commit() -> str | None:

@@ -51,7 +51,8 @@ def retention(work: pd.DataFrame, origins: dict[str, str], *, draws: int = 400, 
 
     `retention_all` over every answer, `retention_kept` over those that qualify; each is (sum decoded / sum rounds) in
     Romansh over the same in English. Intervals (`*_low`, `*_high`, 95 %) resample documents, the clusters that twin
-    prompts share; where no document is known, prompts are the clusters. `origin` is the drafter's training origin.
+    prompts share, with both languages of each; where no document is known, prompts are the clusters. `origin` is the
+    drafter's training origin.
     """
     mine = work.loc[work["corpus"].isin(["news_en", "news_rm"]) & (work["scheme"] != "plain")].copy()
     cluster = np.where(mine["document_id"] != 0, mine["document_id"], mine["prompt_id"])
@@ -70,19 +71,22 @@ def retention(work: pd.DataFrame, origins: dict[str, str], *, draws: int = 400, 
 
 
 def _retention(part: pd.DataFrame, rng: np.random.Generator, draws: int) -> tuple[float, float, float, int]:
-    sums = part.groupby(["language", "_cluster"])[["decoded", "rounds"]].sum().reset_index()
-    sides = {}
-    for language in (RM, EN):
-        side = sums.loc[sums["language"] == language, ["decoded", "rounds"]].to_numpy(dtype=np.float64)
-        if len(side) == 0:
-            return (np.nan, np.nan, np.nan, 0)
-        sides[language] = side
-    point = _a(sides[RM].sum(axis=0)) / _a(sides[EN].sum(axis=0))
-    fewest = min(len(s) for s in sides.values())
+    sums = part.groupby(["_cluster", "language"])[["decoded", "rounds"]].sum()
+    if not {RM, EN} <= set(sums.index.get_level_values("language")):
+        return (np.nan, np.nan, np.nan, 0)
+    # A document that one language lacks (filtered, or without a twin) adds nothing to that side.
+    sides = [sums.xs(language, level="language") for language in (RM, EN)]
+    fewest = min(len(side) for side in sides)
+    clusters = sides[0].index.union(sides[1].index)
+    romansh, english = (side.reindex(clusters, fill_value=0.0).to_numpy(dtype=np.float64) for side in sides)
+    point = _a(romansh.sum(axis=0)) / _a(english.sum(axis=0))
     if fewest < 4:
         return (float(point), np.nan, np.nan, fewest)
-    drawn = [_a(sides[s][rng.integers(0, len(sides[s]), (draws, len(sides[s])))].sum(axis=1)) for s in (RM, EN)]
-    low, high = np.percentile(drawn[0] / drawn[1], [2.5, 97.5])
+    # Both languages of a document are drawn together: what makes it easy to draft is much the same in either.
+    drawn = rng.integers(0, len(clusters), (draws, len(clusters)))
+    with np.errstate(invalid="ignore", divide="ignore"):  # a draw without any document of one language says nothing
+        ratios = _a(romansh[drawn].sum(axis=1)) / _a(english[drawn].sum(axis=1))
+    low, high = np.nanpercentile(ratios, [2.5, 97.5])
     return (float(point), float(low), float(high), fewest)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specjoule.errors import ConfigurationError
+from specjoule.prompts.jsonlines import parse, read_bytes, require
 
 DOCUMENTS_FILE = "documents.jsonl"
 
@@ -48,7 +49,7 @@ def load_corpus(path: Path, name: str | None = None) -> list[Prompt]:
     """
     documents: dict[str, dict[str, Any]] | None = None
     prompts: list[Prompt] = []
-    for where, item in _lines(path):
+    for where, item in _lines(path, "check the corpus's 'path' in config/corpora.yaml"):
         messages: Any = item.get("messages")
         if not _is_chat(messages):
             raise ConfigurationError(
@@ -59,7 +60,7 @@ def load_corpus(path: Path, name: str | None = None) -> list[Prompt]:
         turns = [(m["role"], m["content"]) for m in messages]
         if document_id is not None:
             if documents is None:
-                documents = {d["id"]: d for _, d in _lines(path.with_name(DOCUMENTS_FILE))}
+                documents = {d["id"]: d for _, d in _lines(path.with_name(DOCUMENTS_FILE), f"{where} names a document")}
             if document_id not in documents:
                 raise ConfigurationError(f"{where}: document '{document_id}' is not in {DOCUMENTS_FILE} beside it")
             document = documents[document_id]
@@ -118,30 +119,11 @@ def draw(prompts: list[Prompt], seed: int, pool_seed_salt: str = "") -> list[Pro
     return [by_document[d][r] for r in range(rounds) for d in documents if r < len(by_document[d])]
 
 
-def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path}: no such prompt file; check the corpus's 'path' in config/corpora.yaml"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read as UTF-8 JSON Lines ({error})") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            item = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
-        missing = {"id", "language", "license"} - set(item) if isinstance(item, dict) else {"id"}
-        if missing:
-            raise ConfigurationError(f"{where}: lacks {', '.join(sorted(missing))}")
-        found.append((where, item))
-    if not found:
-        raise ConfigurationError(f"{path}: holds no prompt")
+def _lines(path: Path, absent: str) -> list[tuple[str, dict[str, Any]]]:
+    data = read_bytes(path, absent=absent)
+    found = list(parse(data, path))
+    for where, item in found:
+        require(item, ("id", "language", "license"), where)
     return found
 
 

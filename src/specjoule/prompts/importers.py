@@ -8,15 +8,15 @@ and the digest of the file it came from.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from specjoule.errors import ConfigurationError
 from specjoule.files import write_text
 from specjoule.prompts.corpus import canonical_digest
+from specjoule.prompts.jsonlines import as_lines, parse, read_bytes, require
 
 Item = tuple[str, str, dict[str, Any]]
 """(id, the user's text, tags)"""
@@ -25,6 +25,8 @@ COMPLETE = (
     "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{prompt}\n```"
 )
 """How a HumanEval prompt, which is the head of a function, is put to a chat model."""
+
+_ABSENT = "name a local copy of the set (nothing is downloaded)"
 
 PLACEHOLDERS = frozenset({"", "?", "unknown", "none", "todo", "tbd", "n/a", "na", "license", "licence"})
 
@@ -73,12 +75,12 @@ def import_prompts(
         )
     if output.exists():
         raise ConfigurationError(f"{output}: exists already; name another file or remove it first")
-    data = _read(source)
+    data = read_bytes(source, absent=_ABSENT)
     name = corpus or re.sub(r"[^A-Za-z0-9._+-]+", "-", output.stem)
     origin: dict[str, str] = {"format": kind, "file": source.name, "sha256": hashlib.sha256(data).hexdigest()}
     records: list[dict[str, Any]] = []
     seen: set[str] = set()
-    for set_id, text, tags in FORMATS[kind](_json_lines(data, source)):
+    for set_id, text, tags in FORMATS[kind](parse(data, source)):
         messages = [{"role": "user", "content": text}]
         digest = canonical_digest(messages)
         if digest in seen:
@@ -106,10 +108,8 @@ def seal(source: Path, output: Path) -> int:
     Raises ConfigurationError naming the line of a prompt that lacks something.
     """
     records = []
-    for where, item in _json_lines(_read(source), source):
-        missing = {"id", "language", "license", "messages"} - set(item)
-        if missing:
-            raise ConfigurationError(f"{where}: lacks {', '.join(sorted(missing))}")
+    for where, item in parse(read_bytes(source, absent=_ABSENT), source):
+        require(item, ("id", "language", "license", "messages"), where)
         if item.get("document") is not None:
             raise ConfigurationError(
                 f"{where}: prompts over documents need the document's digest too; see docs/own-prompts.md"
@@ -117,46 +117,6 @@ def seal(source: Path, output: Path) -> int:
         records.append({**item, "digest": canonical_digest(item["messages"])})
     write_text(output, as_lines(records))
     return len(records)
-
-
-def as_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return records as JSON Lines."""
-    return "".join(json.dumps(dict(record), ensure_ascii=False) + "\n" for record in records)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path}: no such file; name a local copy of the set (nothing is downloaded)"
-        ) from None
-    except IsADirectoryError:
-        raise ConfigurationError(f"{path}: is a folder; name the JSON Lines file in it") from None
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if not data.strip():
-        raise ConfigurationError(f"{path}: is empty")
-    return data
-
-
-def _json_lines(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        hint = "; unpack it first (gunzip)" if data[:2] == b"\x1f\x8b" else ""
-        raise ConfigurationError(f"{path}: is not UTF-8 text but binary{hint}") from None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            item = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(f"{where}: not JSON ({error.msg}); one JSON object a line is expected") from error
-        if not isinstance(item, dict):
-            raise ConfigurationError(f"{where}: not a JSON object")
-        yield where, item
 
 
 def _text(item: Mapping[str, Any], key: str, where: str) -> str:

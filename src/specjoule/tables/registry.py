@@ -17,9 +17,10 @@ from typing import Any
 import pandas as pd
 
 from specjoule.errors import ConfigurationError
+from specjoule.files import write_text
 from specjoule.tables.context import Context
 from specjoule.tables.items import ITEMS, Item
-from specjoule.tables.render import write_table, write_text
+from specjoule.tables.render import write_table
 from specjoule.windows.collect import StoredNested
 
 __all__ = ["ITEMS", "build", "build_all", "check_names"]
@@ -143,4 +144,6 @@ def _write_figure(item: Item, frame: pd.DataFrame, context: Context, output_dir:
         mark_provenance(fig, context.meters, context.assumed_w_per_core)
         paths = save_figure(fig, output_dir, item.name)
     data = frame.assign(provenance=context.provenance).to_csv(index=False, lineterminator="\n")
-    return [*paths, write_text(output_dir / f"{item.name}.csv", data)]
+    path = output_dir / f"{item.name}.csv"
+    write_text(path, data)
+    return [*paths, path]

@@ -1,7 +1,4 @@
-"""One data frame, three files: CSV with full precision, Markdown and LaTeX to read; provenance and exclusions always.
-
-Writing goes to a temporary name first, so that a table is whole or absent.
-"""
+"""One data frame, three files: CSV with full precision, Markdown and LaTeX to read; always with provenance."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from textwrap import wrap
 
 import pandas as pd
 
+from specjoule.files import write_text
 from specjoule.reasons import Reason
 from specjoule.tables.labels import label
 
@@ -51,16 +49,10 @@ def write_table(
         ".md": _markdown(view, caption, provenance, note),
         ".tex": _latex(view, name, caption, provenance, note),
     }
-    return [write_text(directory / f"{name}{suffix}", text) for suffix, text in texts.items()]
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file whole or not at all (temporary name, then rename)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-    return path
+    paths = {directory / f"{name}{suffix}": text for suffix, text in texts.items()}
+    for path, text in paths.items():
+        write_text(path, text)
+    return list(paths)
 
 
 def count_reasons(excluded: pd.DataFrame) -> dict[str, int]:
