@@ -21,7 +21,7 @@ from specjoule.blocks.runner import BlockFailed, Folders, measure_block
 from specjoule.blocks.store import BlockStore
 from specjoule.engines import scripted
 from specjoule.engines.base import Batch, WaveResult
-from specjoule.errors import MeterError
+from specjoule.errors import ConfigurationError, MeterError
 from specjoule.meters.base import Trace
 from specjoule.workflow import Project, open_project
 from tests.conftest import SCRIPTED, write_study
@@ -395,3 +395,9 @@ def test_drift_is_that_of_valid_attempts_alone(project: Project) -> None:
     strict = ValidityConfig(power_limit_factor=1.0001, max_relative_uncertainty=1e-12)
     (drift,) = block_record(block, store, strict)["segments"][0]["drift"] or [{"drift": None}]
     assert drift["drift"] is None
+
+
+def test_cells_of_a_pinned_release_are_not_measured_by_another(project_folder: Path) -> None:
+    project = open_project(overrides={"engine": {"name": "reference", "version": "torch-0"}, "meter": {"name": "auto"}})
+    with pytest.raises(ConfigurationError, match=r"engine\.version: pins torch-0, but torch-.* is installed here"):
+        open_devices(project.study, project.study.gpus["cpu"], "b", 1)

@@ -24,6 +24,17 @@ def hashes(project: Project, **keywords: Any) -> dict[str, str]:
     return {c.path: c.hash for c in expand(project.study, load_pools(project.study), **keywords)}
 
 
+def test_one_pool_under_two_names_is_refused(project_folder: Any) -> None:
+    with (project_folder / "config" / "corpora.yaml").open("a") as catalogue:
+        catalogue.write("  again: {path: prompts/code.jsonl, language: en, license: CC0-1.0}\n")
+
+    def both(study: dict[str, Any]) -> None:
+        study["grids"]["base"]["corpora"] = ["code", "again"]
+
+    with pytest.raises(ConfigurationError, match="corpora 'code' and 'again' hold the same prompts"):
+        assert edited(project_folder, both).cells
+
+
 def edited(folder: Any, edit: Any) -> Project:
     study = copy.deepcopy(SCRIPTED)
     edit(study)

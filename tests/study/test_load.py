@@ -56,6 +56,17 @@ REFUSED = [
     (changed(grids__base__locked_mhz=[1500]), r"locked_mhz: clocks of 'cpu' cannot be locked"),
     (changed(protocol__min_prompts="many"), r"protocol\.min_prompts: .*integer.*'many'"),
     (changed(grids={}), r"grids: .*at least 1"),
+    (changed(protocol__min_window_s=float("inf")), r"min_window_s: .*finite"),
+    (changed(protocol__max_prompt_tokens=0), r"max_prompt_tokens: .*greater than or equal to 1"),
+    (changed(analysis__headline_target_ms=-3), r"headline_target_ms: .*greater than 0"),
+    (changed(analysis__latency_targets_ms=[10, -1]), r"latency_targets_ms\.1: .*greater than 0"),
+    (changed(study="a b"), r"study: a name begins with a letter or digit .* \(found 'a b'\)$"),
+    (changed(engine="scripted"), r"engine: must be a mapping of keys"),
+    (changed(grids__base__concurrency=4), r"grids\.base\.concurrency: must be a list \(found 4\)$"),
+    (changed(grids__base__seeds=["a"]), r"grids\.base\.seeds\.0: [^\n]*$"),
+    (changed(grids__base__inferred=["sseeds"]), r"grids\.base: 'inferred' names sseeds, which a grid does not have$"),
+    (changed(grids__base__corpora=["CODE"]), r"grids\.base\.corpora: no 'CODE' .* did you mean 'code'"),
+    (changed(**REAL, engine__settings={"dtype": "float16"}), r"dtype: is float16, but the weight_dtype of smollm2"),
     (changed(analysis__mixes={"x": {"code": -1}}), r"analysis\.mixes\.x: weights must be non-negative"),
     (
         changed(engine={"name": "reference"}, meter={"name": "auto"}, grids__base__capture=[True]),
@@ -72,6 +83,35 @@ def test_a_wrong_study_is_refused_with_file_key_and_remedy(
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_study(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "entry", "message"),
+    [
+        ("drafters", "plain", {"scheme": "ngram", "draft_tokens": 3, "verify_width": 4}, "'plain' has scheme 'ngram'"),
+        ("drafters", "ngram-4", {"scheme": "plain", "draft_tokens": 0, "verify_width": 1}, "'ngram-4' has scheme 'pla"),
+        ("drafters", "ngram-4", 5, "drafters.ngram-4: must be a mapping of keys (found 5)"),
+        ("drafters", "ngram-4", {"name": "ngram-9"}, "drafters.ngram-4.name: an entry is named by its key"),
+        ("models", "smollm2-135m-instruct", {"forecast_itl_ms": {"cpu": {0: 5}}}, "greater than or equal to 1"),
+        ("models", "smollm2-135m-instruct", {"forecast_itl_ms": {"cpu": {1: 0}}}, "greater than 0"),
+        ("models", "smollm2-135m-instruct", {"checkpoint": {"path": ""}}, "checkpoint.path: "),
+    ],
+)
+def test_a_catalogue_entry_that_stands_for_nothing_is_refused(
+    project_folder: Path, kind: str, name: str, entry: Any, message: str
+) -> None:
+    catalogue = project_folder / "config" / f"{kind}.yaml"
+    entries = yaml.safe_load(catalogue.read_text(encoding="utf-8"))
+    entries[kind][name] = {**entries[kind][name], **entry} if isinstance(entry, dict) else entry
+    catalogue.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        load_study(write_study(project_folder, changed()))
+
+
+def test_a_missing_catalogue_is_told_from_a_missing_study(project_folder: Path) -> None:
+    path = write_study(project_folder, changed(catalogues={"models": "mine.yaml"}))
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml: no such file; put the catalogue of models there"):
+        load_study(path)
 
 
 @pytest.mark.parametrize(

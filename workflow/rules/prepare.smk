@@ -42,7 +42,7 @@ rule prefetch:
 
 def prepared(model):
     """Files that a model's blocks wait for."""
-    real = PROJECT.study.file.engine.name in ("reference", "transformers")
-    if real and PROJECT.study.models[model].checkpoint.prepare == "embedded-smollm2":
+    reference = PROJECT.study.file.engine.name == "reference"
+    if reference and PROJECT.study.models[model].checkpoint.prepare == "embedded-smollm2":
         return rules.prepare_embedded_model.output
     return [PROJECT.prefetched(model)] if needs_prefetch(PROJECT.study, model) else []

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from specjoule.cells.cell import Cell
-from specjoule.study.model import PLAIN
-
-MATCHED = "plain-matched"
-"""Name of the baseline that runs plain decoding with the speculative side's scheduler settings."""
+from specjoule.study.model import MATCHED, PLAIN
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from specjoule.clock import VirtualClock
 from specjoule.engines.base import Engine, EngineInfeasible
+from specjoule.engines.versions import installed_version
 from specjoule.errors import ConfigurationError
 from specjoule.meters.base import Meter
 from specjoule.reasons import Reason
@@ -84,12 +85,23 @@ def open_devices(
     if name == "reference":
         from specjoule.engines.reference import ReferenceEngine
 
+        _refuse_other_release(study)
         return _with_real_meter(study, ReferenceEngine(), gpu, board, clock_commands)
     if name == "sglang":
         from specjoule.engines.sglang.engine import SglangEngine
 
         return _with_real_meter(study, SglangEngine(), gpu, board, clock_commands)
     raise ConfigurationError(f"engine.name: '{name}' is not built yet; choose reference, sglang, simulated or scripted")
+
+
+def _refuse_other_release(study: Study) -> None:
+    """Refuse to measure cells hashed with a pinned release by whatever is installed in its place."""
+    pinned, installed = study.file.engine.version, installed_version(study.file.engine.name)
+    if pinned not in (None, installed):
+        raise ConfigurationError(
+            f"engine.version: pins {pinned}, but {installed} is installed here and would compute; install the pinned "
+            "release, or leave the key out"
+        )
 
 
 def _with_real_meter(

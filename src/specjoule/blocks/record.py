@@ -15,13 +15,12 @@ from specjoule.blocks.journal import ERROR, LAUNCH, PROOF, SEGMENT, SEGMENT_END
 from specjoule.blocks.store import BlockStore
 from specjoule.engines.settings_diff import beyond_speculation
 from specjoule.reasons import Reason, Validity
-from specjoule.study.model import PLAIN, ValidityConfig
+from specjoule.study.model import MATCHED, PLAIN, ValidityConfig
 from specjoule.windows.io import read_window_table
 from specjoule.windows.schema import SCALARS
 from specjoule.windows.validity import judge_rows
 
 RECORD_VERSION = 2
-MATCHED = "plain-matched"
 _COLUMNS = (
     "segment_id", "launch", "role", "attempt", "window", "status", "capture", "locked_mhz", "concurrency", "corpus",
     "energy_j", "committed_tokens", "gpu_uuid",

@@ -27,11 +27,17 @@ class Pool:
 
 
 def load_pools(study: Study) -> dict[str, Pool]:
-    """Read every corpus of the study once; returns digest and size by name. Raises ConfigurationError."""
-    pools = {}
+    """Read every corpus of the study once; returns digest and size by name.
+
+    Raises ConfigurationError, also where two corpora hold the same prompts: their cells would be one and the same.
+    """
+    pools: dict[str, Pool] = {}
+    names: dict[str, str] = {}
     for name, corpus in study.corpora.items():
         prompts = load_corpus(Path(study.root) / corpus.path, name)
-        pools[name] = Pool(corpus_digest(prompts), len(prompts))
+        pools[name] = pool = Pool(corpus_digest(prompts), len(prompts))
+        if (same := names.setdefault(pool.digest, name)) != name:
+            raise ConfigurationError(f"corpora '{same}' and '{name}' hold the same prompts ({corpus.path}); drop one")
     return pools
 
 

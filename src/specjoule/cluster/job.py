@@ -16,6 +16,7 @@ from specjoule.blocks.runner import BlockFailed, Event, Folders, measure_block
 from specjoule.cluster import queue
 from specjoule.cluster.boards import candidates, lending_folder, lent_board
 from specjoule.cluster.stopping import Stopper
+from specjoule.study.model import VIRTUAL_ENGINES
 from specjoule.workflow import Project
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ ENDED_BY_SLURM_S = 180.0
 HOLDER_S = 1.0
 """How often a block that another runner measures is asked for: a job outlives a Snakemake that was killed, and the next
 one's job for the same block finds everything done when it ends."""
-VIRTUAL_ENGINES = ("simulated", "scripted")
-"""Engines on a virtual clock: each block has boards of its own, none is lent."""
 
 
 def run_block(project: Project, block: Block) -> int:
@@ -64,7 +63,7 @@ def _measure(project: Project, block: Block, stopper: Stopper) -> int | None:
     from specjoule.files import write_json
 
     gpu = project.study.gpus[block.gpu]
-    virtual = project.study.file.engine.name in VIRTUAL_ENGINES
+    virtual = project.study.file.engine.name in VIRTUAL_ENGINES  # each block has boards of its own, none is lent
     boards = () if virtual else candidates(block.gpu, gpu.device, project.site.boards, os.environ)
     folders = Folders(project.raw, project.store, project.cache, project.logs)
     clocks = project.site.clocks

@@ -24,12 +24,17 @@ def declared_version(study: Study) -> str:
     if engine.version is not None:
         return engine.version
     if engine.name in LIBRARIES:
-        return "+".join(f"{name}-{_installed(name)}" for name in LIBRARIES[engine.name])
+        return installed_version(engine.name)
     if engine.name == "simulated":
         from specjoule.engines.simulated import study_parameters, version_with
 
         return version_with(study_parameters(study))
     return f"{engine.name}-{__version__}"
+
+
+def installed_version(engine: str) -> str:
+    """Return the releases of an engine's libraries in this environment, as its cells are hashed with."""
+    return "+".join(f"{name}-{_installed(name)}" for name in LIBRARIES[engine])
 
 
 def _installed(name: str) -> str:

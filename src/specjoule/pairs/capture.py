@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
 from specjoule.pairs.summary import GROUP_KEYS
+from specjoule.study.model import BASELINES
 
 IDENTITY_TOLERANCE = 1e-9
 

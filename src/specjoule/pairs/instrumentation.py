@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
 from specjoule.pairs.summary import GROUP_KEYS
+from specjoule.study.model import BASELINES
 
 LIMIT = 0.005
 """Change of the paired ratio that the flags may make: half a percent."""

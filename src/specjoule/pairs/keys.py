@@ -41,12 +41,6 @@ ATTEMPT_KEYS: tuple[str, ...] = (
 CELL_KEYS: tuple[str, ...] = ("study", "site", "block_id", "cell_hash")
 """What tells one cell from every other; a cell may have attempts in several segments."""
 
-PLAIN = "plain"
-"""Scheme of the denominator of every headline."""
-
-BASELINES: frozenset[str] = frozenset({"plain", "plain-matched"})
-"""Schemes that do not speculate; 'plain-matched' runs plain decoding with the speculative side's scheduler settings."""
-
 
 def group_ids(frame: pd.DataFrame, keys: tuple[str, ...] | list[str]) -> npt.NDArray[np.int64]:
     """Return one integer per row, equal where all `keys` are equal; null equals null. Ids count up in row order."""

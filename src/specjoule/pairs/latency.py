@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from specjoule.pairs.configurations import BLOCK, LATENCIES, PLACE, SETTING, setting_words
-from specjoule.pairs.keys import PLAIN
+from specjoule.study.model import PLAIN
 
 INFEASIBLE = "infeasible on the measured grid"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from specjoule.errors import ConfigurationError
-from specjoule.pairs.keys import BASELINES
 from specjoule.pairs.summary import GROUP_KEYS
+from specjoule.study.model import BASELINES
 
 
 def mix_ratio(e_spec: Mapping[str, float], e_plain: Mapping[str, float], tokens: Mapping[str, float]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 
 HELPS = "a better drafter would pay"
 PAYS = "pays already"

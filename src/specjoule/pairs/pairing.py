@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from specjoule.pairs.cells import join_codes
-from specjoule.pairs.keys import CELL_KEYS, PARTNER_KEYS, PLAIN, RELAXED_KEYS, SETTING_KEYS, group_ids
+from specjoule.pairs.keys import CELL_KEYS, PARTNER_KEYS, RELAXED_KEYS, SETTING_KEYS, group_ids
 from specjoule.reasons import Reason
-
-MATCHED = "plain-matched"
+from specjoule.study.model import MATCHED, PLAIN
 
 _KEPT_ONCE = (
     *PARTNER_KEYS, "drafter", "scheme", "draft_tokens", "verify_width", "language", "meter", "gpu_uuid", "gpu_name",

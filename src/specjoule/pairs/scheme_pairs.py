@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 from specjoule.tables.best_drafter import PLACE_KEYS
 
 WARNING = "Pairs of drafters share baselines, boards and drafters; their number is no sample size."

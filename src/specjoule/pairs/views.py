@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 
 _PANEL = ("model", "gpu", "corpus", "context_tokens", "capture", "locked_mhz", "ignore_eos", "max_new_tokens", "engine")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 
 AHEAD, TIE, CANNOT_TELL = "ahead", "tie", "cannot tell"
 

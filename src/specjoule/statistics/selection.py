@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
 from specjoule.statistics.nested import wave_pairs
+from specjoule.study.model import BASELINES
 from specjoule.tables.best_drafter import PLACE_KEYS
 
 

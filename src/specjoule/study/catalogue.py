@@ -16,15 +16,15 @@ TrainingOrigin = Literal["none", "co-trained", "post-trained", "vendor-post-trai
 
 
 class Entry(BaseModel):
-    """Base of catalogue entries: frozen, and a key it does not know is an error."""
+    """Base of catalogue entries: frozen; a key it does not know is an error, and so is a number that is none."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class Checkpoint(Entry):
     """Weights by local path or hub name; a hub name needs its revision pinned."""
 
-    path: str
+    path: str = Field(min_length=1)
     revision: str | None = None
     license: str | None = None
     prepare: Literal["embedded-smollm2"] | None = None
@@ -73,7 +73,9 @@ class Model(Entry):
     kv_dtype: str = "bfloat16"
     draft_heads: bool = False
     """The checkpoint carries multi-token-prediction heads of its own."""
-    forecast_itl_ms: dict[str, dict[int, float]] = Field(default_factory=dict)
+    forecast_itl_ms: dict[str, dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]]] = Field(
+        default_factory=dict
+    )
     """Plain inter-token latency by GPU and concurrency, used only to plan waves and time before anything is known."""
 
 

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model
-from specjoule.study.model import VIRTUAL_ENGINES, Study, StudyFile
+from specjoule.study.model import BASELINES, VIRTUAL_ENGINES, Study, StudyFile
 
 T = TypeVar("T", bound=Entry)
 
@@ -66,9 +67,10 @@ def study_from_mapping(
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Return the end of an error sentence that names the closest valid names."""
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    folded = {n.casefold(): n for n in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return f"did you mean '{folded[close[0]]}'?"
     if not names:
         return "none is defined"
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -81,13 +83,13 @@ def _root_of(path: Path) -> Path:
     return folder.parent if folder.name == "config" else folder
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path, remedy: str = "name a study file such as config/config.yaml") -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigurationError(f"{path}: no such file; name a study file such as config/config.yaml") from None
+        raise ConfigurationError(f"{path}: no such file; {remedy}") from None
     except IsADirectoryError:
-        raise ConfigurationError(f"{path}: is a folder; name a study file such as config/config.yaml") from None
+        raise ConfigurationError(f"{path}: is a folder; {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{path}: cannot be read as text ({error}); check the file and its permissions"
@@ -137,18 +139,20 @@ _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG,
 
 
 def _load_catalogue(path: Path, kind: str, model: type[T]) -> dict[str, T]:
-    raw = _read_yaml(path)
+    raw = _read_yaml(path, f"put the catalogue of {kind} there, or name its file in the study under catalogues.{kind}")
     if set(raw) != {kind}:
         raise ConfigurationError(f"{path}: must hold the one key '{kind}', found {', '.join(map(str, raw)) or 'none'}")
     entries = raw[kind]
     if not isinstance(entries, dict):
         raise ConfigurationError(f"{path}: '{kind}' must map names to entries")
-    return {
-        str(name): _validated(
-            model, {"name": name, **(entry if isinstance(entry, dict) else {})}, path, f"{kind}.{name}"
-        )
-        for name, entry in entries.items()
-    }
+    found = {}
+    for name, entry in entries.items():
+        if not isinstance(entry, dict):
+            raise ConfigurationError(f"{path}: {kind}.{name}: must be a mapping of keys (found {entry!r:.80})")
+        if "name" in entry:
+            raise ConfigurationError(f"{path}: {kind}.{name}.name: an entry is named by its key; drop it")
+        found[str(name)] = _validated(model, {"name": name, **entry}, path, f"{kind}.{name}")
+    return found
 
 
 def _validated(model: type[T], raw: Mapping[str, Any], path: Path, prefix: str = "") -> T:
@@ -160,7 +164,7 @@ def _validated(model: type[T], raw: Mapping[str, Any], path: Path, prefix: str =
 
 def _message(error: ValidationError, model: type[BaseModel], path: Path, prefix: str) -> str:
     lines = []
-    for item in error.errors():
+    for item in _own_faults(error):
         location = [str(part) for part in item["loc"]]
         key = ".".join([prefix, *location] if prefix else location) or "(file)"
         if item["type"] == "extra_forbidden":
@@ -171,8 +175,26 @@ def _message(error: ValidationError, model: type[BaseModel], path: Path, prefix:
             allowed = str(item.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
             lines.append(f"{key}: '{item['input']}' is not allowed; {nearest(str(item['input']), allowed)}")
         else:
-            lines.append(f"{key}: {item['msg'].removeprefix('Value error, ')} (found {item['input']!r:.80})")
+            words = _WORDS.get(item["type"], item["msg"].removeprefix("Value error, "))
+            found = "" if isinstance(item["input"], Mapping) else f" (found {item['input']!r:.80})"
+            lines.append(f"{key}: {words}{found}")
     return f"{path}: " + "\n  ".join(lines)
+
+
+_WORDS = {
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping of keys",
+    "model_type": "must be a mapping of keys",
+    "string_pattern_mismatch": "a name begins with a letter or digit and holds only letters, digits and . _ + -",
+}
+"""What pydantic says about Python's types, in words about the file."""
+
+
+def _own_faults(error: ValidationError) -> list[ErrorDetails]:
+    """Return the faults; a list that is short only because its items are refused is none of its own."""
+    faults = error.errors()
+    parents = {item["loc"][:-1] for item in faults}
+    return [item for item in faults if not (item["type"] == "too_short" and item["loc"] in parents)]
 
 
 def _keys_at(model: type[BaseModel], location: list[str]) -> list[str]:
@@ -224,6 +246,11 @@ def _refuse_impossible(study: Study, path: Path) -> None:
             )
         if not drafter.is_plain and not drafter.draft_tokens:
             raise ConfigurationError(f"{path}: drafter '{name}' proposes nothing; set draft_tokens to at least 1")
+        if (drafter.is_plain or name in BASELINES) and drafter.scheme != name:
+            raise ConfigurationError(
+                f"{path}: drafter '{name}' has scheme '{drafter.scheme}'; the baselines {' and '.join(BASELINES)} are "
+                "found by these names, which stand for the schemes of the same name and for nothing else"
+            )
     _refuse_same_drafters(study, path)
     _refuse_drafters(study, path)
     _refuse_devices(study, path)
@@ -241,10 +268,9 @@ def _refuse_impossible(study: Study, path: Path) -> None:
                     f"{path}: grids.{grid_name}.capture: there are no graphs to capture on '{gpu_name}'; "
                     "set capture: [false]"
                 )
-            if any(grid.instrumentation) and study.file.engine.name in ("reference", "transformers"):
+            if any(grid.instrumentation) and study.file.engine.name == "reference":
                 raise ConfigurationError(
-                    f"{path}: grids.{grid_name}.instrumentation: engine '{study.file.engine.name}' has no flags to "
-                    "leave out; drop it"
+                    f"{path}: grids.{grid_name}.instrumentation: engine 'reference' has no flags to leave out; drop it"
                 )
             if gpu.device == "cpu" and any(mhz is not None for mhz in grid.locked_mhz):
                 raise ConfigurationError(
@@ -286,7 +312,9 @@ def _refuse_reference(study: Study, path: Path) -> None:
 
     engine = study.file.engine
     try:
-        ReferenceSettings.of({**engine.settings, **engine.host_settings})
+        settings = ReferenceSettings.of({**engine.settings, **engine.host_settings})
+        for model in study.models.values():
+            settings.resolve_dtype(model.name, model.weight_dtype, model.kv_dtype)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
     for name, gpu in study.gpus.items():

@@ -13,6 +13,10 @@ VIRTUAL_ENGINES: frozenset[str] = frozenset({"simulated", "scripted"})
 
 Positive = Annotated[int, Field(ge=1)]
 PLAIN = "plain"
+MATCHED = "plain-matched"
+"""Name of the baseline that runs plain decoding with the speculative side's scheduler settings."""
+BASELINES = (PLAIN, MATCHED)
+"""Drafters that do not speculate; each has the scheme of its own name."""
 EngineName = Literal["reference", "sglang", "simulated", "scripted"]
 
 
@@ -57,7 +61,7 @@ class ProtocolConfig(Entry):
     """How a cell is measured; every value is part of the hash, except where said."""
 
     max_new_tokens: Positive = 512
-    max_prompt_tokens: int | None = None
+    max_prompt_tokens: Positive | None = None
     ignore_eos: bool = True
     sampling: Literal["greedy"] = "greedy"
     min_prompts: Positive = 16
@@ -99,7 +103,9 @@ class Grid(Entry):
     """Names of the lists above that the reproduced study does not state and we chose."""
 
     @model_validator(mode="after")
-    def _plain_and_distinct(self) -> Grid:
+    def _known_and_distinct(self) -> Grid:
+        if unknown := sorted(set(self.inferred) - set(Grid.model_fields)):
+            raise ValueError(f"'inferred' names {', '.join(unknown)}, which a grid does not have")
         if PLAIN not in self.drafters:
             raise ValueError(f"'drafters' lacks '{PLAIN}': every drafter is compared with plain decoding on its board")
         for key in (
@@ -166,8 +172,8 @@ class ValidityConfig(Entry):
 class AnalysisConfig(Entry):
     """Constants of the analysis; a change rebuilds tables and figures and measures nothing."""
 
-    latency_targets_ms: tuple[float, ...] = (15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0)
-    headline_target_ms: float = 25.0
+    latency_targets_ms: tuple[Annotated[float, Field(gt=0)], ...] = (15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0)
+    headline_target_ms: float = Field(default=25.0, gt=0)
     tightening: float = Field(default=0.92, gt=0, le=1)
     tie_margin: float = Field(default=0.01, gt=0)
     confidence: float = Field(default=0.95, gt=0, lt=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 
 PLACE_KEYS: tuple[str, ...] = (
     "model", "gpu", "corpus", "context_tokens", "capture", "locked_mhz", "ignore_eos", "max_new_tokens", "engine",

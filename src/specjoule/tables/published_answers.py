@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specjoule.pairs.keys import BASELINES
+from specjoule.study.model import BASELINES
 from specjoule.tables.context import Context
 
 DENSE: tuple[str, ...] = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma-4-12B", "Gemma-4-31B", "Qwen3.6-27B")

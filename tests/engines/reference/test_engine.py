@@ -230,7 +230,11 @@ def test_stamps_are_of_the_given_clock(tiny: Path) -> None:
         ({"settings": {"threads": 0}}, ConfigurationError, "engine.settings.threads"),
         ({"settings": {"device": 3}}, ConfigurationError, "engine.settings.device"),
         ({"settings": {"device": "toaster"}}, ConfigurationError, "is no device"),
-        ({"settings": {"dtype": "bfloat16"}}, ConfigurationError, "set the model's weight_dtype"),
+        (
+            {"settings": {"dtype": "bfloat16"}},
+            ConfigurationError,
+            "weight_dtype of tiny, .* set the model's weight_dtype",
+        ),
         ({"kv_dtype": "bfloat16"}, ConfigurationError, "kv_dtype is bfloat16"),
         ({"weight_dtype": "int4", "kv_dtype": "int4"}, ConfigurationError, "not int4"),
         ({"scheme": "layer-skip", "width": 4}, ConfigurationError, "needs `kept_layers`"),

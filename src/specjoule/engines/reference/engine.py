@@ -64,7 +64,7 @@ class ReferenceEngine:
         """
         self.stop()
         settings = ReferenceSettings.of(spec.settings)
-        dtype = settings.resolve_dtype(spec)
+        dtype = settings.resolve_dtype(spec.model.name, spec.weight_dtype, spec.kv_dtype)
         torch, transformers = _import_torch()
         from specjoule.engines.reference.drafters.factory import Surroundings, make_drafter
         from specjoule.engines.reference.loading import load, locate, resolve_device

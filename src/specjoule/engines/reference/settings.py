@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from specjoule.engines.base import LaunchSpec
 from specjoule.errors import ConfigurationError
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -55,21 +54,21 @@ class ReferenceSettings:
                 values[key] = str(value)
         return cls(**values)
 
-    def resolve_dtype(self, spec: LaunchSpec) -> str:
+    def resolve_dtype(self, model: str, weight_dtype: str, kv_dtype: str) -> str:
         """Return the one dtype of weights and KV; ConfigurationError where the study asks for several."""
-        dtype = spec.weight_dtype
+        dtype = weight_dtype
         if self.dtype not in (None, dtype):
             raise ConfigurationError(
-                f"engine.settings.dtype: is {self.dtype}, but the model's weight_dtype, which the rows state, is "
+                f"engine.settings.dtype: is {self.dtype}, but the weight_dtype of {model}, which the rows state, is "
                 f"{dtype}; set the model's weight_dtype instead"
             )
-        if spec.kv_dtype != dtype:
+        if kv_dtype != dtype:
             raise ConfigurationError(
-                f"model {spec.model.name}: kv_dtype is {spec.kv_dtype}, but the reference engine keeps keys and values "
+                f"model {model}: kv_dtype is {kv_dtype}, but the reference engine keeps keys and values "
                 f"in the weights' {dtype}; set both to the same"
             )
         if dtype not in DTYPES:
             raise ConfigurationError(
-                f"model {spec.model.name}: the reference engine computes in {', '.join(DTYPES)}, not {dtype}"
+                f"model {model}: the reference engine computes in {', '.join(DTYPES)}, not {dtype}"
             )
         return dtype
