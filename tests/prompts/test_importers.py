@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specjoule.errors import ConfigurationError
-from specjoule.prompts.corpus import load_corpus
+from specjoule.prompts.corpus import canonical_digest, load_corpus
 from specjoule.prompts.importers import import_prompts, seal
+from specjoule.prompts.quality import own_texts
 
 HUMANEVAL = [
     {"task_id": "HumanEval/0", "prompt": "def add(a, b):\n    \"\"\"Add.\"\"\"\n", "entry_point": "add",
@@ -107,3 +109,41 @@ def test_separators_within_a_text_do_not_cut_its_line(tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", [{"question_id": 1, "turns": [text]}])
     assert import_prompts("questions", source, tmp_path / "out.jsonl", license="MIT") == 1
     assert load_corpus(tmp_path / "out.jsonl")[0].messages[0][1] == text
+    assert list(own_texts(tmp_path / "out.jsonl").values()) == [text]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 1}, "line 1: 'id' must be a text, not 1"),
+        ({"language": None}, "line 1: 'language' must be a text, not None"),
+        ({"license": " "}, "line 1: 'license' must be a text, not ' '"),
+        ({"messages": "Say hello."}, "line 1: 'messages' must be a non-empty list"),
+        ({"messages": [{"role": "user", "content": "\ud83d"}]}, "line 1: holds half a character"),
+    ],
+)
+def test_a_prompt_of_the_wrong_kind_is_refused_when_sealed(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    item = {"id": "a", "language": "en", "license": "CC0-1.0", "messages": [{"role": "user", "content": "Say hello."}]}
+    with pytest.raises(ConfigurationError, match=message):
+        seal(write(tmp_path / "mine.jsonl", [{**item, **change}]), tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 1}, "line 1: 'id' must be a text, not 1"),
+        ({"document": ["d"]}, r"line 1: document '\['d'\]' is not in"),
+        ({"document": "d"}, "document 'd': lacks text"),
+    ],
+)
+def test_a_corpus_with_a_prompt_of_the_wrong_kind_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    messages = [{"role": "user", "content": "Say hello."}]
+    item = {"id": "a", "language": "en", "license": "CC0-1.0", "messages": messages}
+    write(tmp_path / "documents.jsonl", [{"id": "d", "language": "en", "license": "CC0-1.0"}])
+    corpus = write(tmp_path / "c.jsonl", [{**item, "digest": canonical_digest(messages), **change}])
+    with pytest.raises(ConfigurationError, match=message):
+        load_corpus(corpus)

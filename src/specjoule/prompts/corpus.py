@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specjoule.errors import ConfigurationError
-from specjoule.prompts.jsonlines import parse, read_bytes, require
+from specjoule.prompts.jsonlines import parse, read_bytes, require_texts
 
 DOCUMENTS_FILE = "documents.jsonl"
+REQUIRED = ("id", "language", "license")
+"""Texts that every prompt and every document has."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +53,17 @@ def load_corpus(path: Path, name: str | None = None) -> list[Prompt]:
     documents: dict[str, dict[str, Any]] | None = None
     prompts: list[Prompt] = []
     for where, item in _lines(path, "check the corpus's 'path' in config/corpora.yaml"):
-        messages: Any = item.get("messages")
-        if not _is_chat(messages):
-            raise ConfigurationError(
-                f"{where}: 'messages' must be a non-empty list of {{role, content}} that ends with the user's turn"
-            )
+        messages = chat_of(item, where)
         document_id = item.get("document")
         digested: Any = messages
         turns = [(m["role"], m["content"]) for m in messages]
         if document_id is not None:
             if documents is None:
                 documents = {d["id"]: d for _, d in _lines(path.with_name(DOCUMENTS_FILE), f"{where} names a document")}
-            if document_id not in documents:
+            if not isinstance(document_id, str) or document_id not in documents:
                 raise ConfigurationError(f"{where}: document '{document_id}' is not in {DOCUMENTS_FILE} beside it")
             document = documents[document_id]
+            require_texts(document, ("text",), f"{path.with_name(DOCUMENTS_FILE)}: document '{document_id}'")
             if hashlib.sha256(document["text"].encode()).hexdigest() != document.get("digest"):
                 raise ConfigurationError(f"{where}: the text of document '{document_id}' does not match its digest")
             digested = {"document": document["digest"], "messages": messages}
@@ -123,12 +123,14 @@ def _lines(path: Path, absent: str) -> list[tuple[str, dict[str, Any]]]:
     data = read_bytes(path, absent=absent)
     found = list(parse(data, path))
     for where, item in found:
-        require(item, ("id", "language", "license"), where)
+        require_texts(item, REQUIRED, where)
     return found
 
 
-def _is_chat(messages: Any) -> bool:
-    return (
+def chat_of(item: Mapping[str, Any], where: str) -> Any:
+    """Return the messages of a prompt as they were written. Raises ConfigurationError where they are no chat."""
+    messages = item.get("messages")
+    if not (
         isinstance(messages, list)
         and bool(messages)
         and all(
@@ -136,7 +138,11 @@ def _is_chat(messages: Any) -> bool:
             for m in messages
         )
         and messages[-1]["role"] == "user"
-    )
+    ):
+        raise ConfigurationError(
+            f"{where}: 'messages' must be a non-empty list of {{role, content}} that ends with the user's turn"
+        )
+    return messages
 
 
 def _refuse_duplicates(path: Path, prompts: list[Prompt]) -> None:

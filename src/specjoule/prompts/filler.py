@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from functools import lru_cache
 from pathlib import Path
 
-from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import DOCUMENTS_FILE
+from specjoule.prompts.jsonlines import parse, read_bytes, require_texts
 
 CHARACTERS_PER_TOKEN = 8
 """Text cut per token asked for: about twice what tokenizers need of English."""
@@ -19,12 +18,10 @@ CHARACTERS_PER_TOKEN = 8
 def documents(root: Path) -> tuple[str, ...]:
     """Return the texts of the project's long documents. Raises ConfigurationError."""
     path = root / "prompts" / DOCUMENTS_FILE
-    try:
-        return tuple(json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigurationError(
-            f"{path}: grids with context_tokens fill prompts up from these documents, which cannot be read ({error})"
-        ) from error
+    items = list(parse(read_bytes(path, absent="grids with context_tokens fill prompts up from these documents"), path))
+    for where, item in items:
+        require_texts(item, ("text",), where)
+    return tuple(item["text"] for _, item in items)
 
 
 @lru_cache(maxsize=2)

@@ -15,8 +15,8 @@ from typing import Any
 
 from specjoule.errors import ConfigurationError
 from specjoule.files import write_text
-from specjoule.prompts.corpus import canonical_digest
-from specjoule.prompts.jsonlines import as_lines, parse, read_bytes, require
+from specjoule.prompts.corpus import REQUIRED, canonical_digest, chat_of
+from specjoule.prompts.jsonlines import as_lines, parse, read_bytes, require_texts
 
 Item = tuple[str, str, dict[str, Any]]
 """(id, the user's text, tags)"""
@@ -109,12 +109,12 @@ def seal(source: Path, output: Path) -> int:
     """
     records = []
     for where, item in parse(read_bytes(source, absent=_ABSENT), source):
-        require(item, ("id", "language", "license", "messages"), where)
+        require_texts(item, REQUIRED, where)
         if item.get("document") is not None:
             raise ConfigurationError(
                 f"{where}: prompts over documents need the document's digest too; see docs/own-prompts.md"
             )
-        records.append({**item, "digest": canonical_digest(item["messages"])})
+        records.append({**item, "digest": canonical_digest(chat_of(item, where))})
     write_text(output, as_lines(records))
     return len(records)
 

@@ -51,14 +51,27 @@ def parse(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             ) from error
         if not isinstance(item, dict):
             raise ConfigurationError(f"{where}: not a JSON object")
+        if "\\u" in line and not _is_unicode(item):
+            raise ConfigurationError(f"{where}: holds half a character (a lone \\ud... escape); write the whole one")
         yield where, item
 
 
-def require(item: Mapping[str, Any], names: Sequence[str], where: str) -> None:
-    """Raise ConfigurationError for the names that an object lacks."""
+def _is_unicode(item: Any) -> bool:
+    try:
+        json.dumps(item, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_texts(item: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """Raise ConfigurationError for the names that an object lacks, or that hold something else than text."""
     missing = sorted(set(names) - set(item))
     if missing:
         raise ConfigurationError(f"{where}: lacks {', '.join(missing)}")
+    for name in names:
+        if not (isinstance(item[name], str) and item[name].strip()):
+            raise ConfigurationError(f"{where}: '{name}' must be a text, not {item[name]!r:.80}")
 
 
 def as_lines(records: Sequence[Mapping[str, Any]]) -> str:

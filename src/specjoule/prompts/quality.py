@@ -5,12 +5,13 @@ Near-copies make a drafter look good (what one answer holds, the next repeats) a
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from specjoule.prompts.jsonlines import parse, read_bytes
 
 NGRAM = 5
 MAX_JACCARD = 0.2
@@ -165,5 +166,5 @@ def own_texts(path: Path) -> dict[str, str]:
 
     Turns are joined by blank lines; of a prompt over a document it is the question alone.
     """
-    items = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return {i["id"]: "\n\n".join(m["content"] for m in i["messages"] if m["role"] == "user") for i in items}
+    items = parse(read_bytes(path, absent="name a corpus file"), path)
+    return {i["id"]: "\n\n".join(m["content"] for m in i["messages"] if m["role"] == "user") for _, i in items}
