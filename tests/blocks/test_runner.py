@@ -401,3 +401,24 @@ def test_cells_of_a_pinned_release_are_not_measured_by_another(project_folder: P
     project = open_project(overrides={"engine": {"name": "reference", "version": "torch-0"}, "meter": {"name": "auto"}})
     with pytest.raises(ConfigurationError, match=r"engine\.version: pins torch-0, but torch-.* is installed here"):
         open_devices(project.study, project.study.gpus["cpu"], "b", 1)
+
+
+def test_a_renamed_drafter_and_corpus_go_by_their_new_names_and_are_not_measured_again(project_folder: Path) -> None:
+    old = Bench(open_project())
+    assert old.measure()
+    for kind, before, after in (("drafters", "ngram-4", "lookup-4"), ("corpora", "code", "coding")):
+        catalogue = project_folder / "config" / f"{kind}.yaml"
+        catalogue.write_text(catalogue.read_text().replace(f"  {before}:", f"  {after}:"))
+    study = copy.deepcopy(SCRIPTED)
+    study["grids"]["base"] |= {"drafters": ["plain", "lookup-4"], "corpora": ["coding"]}
+    write_study(project_folder, study)
+    bench = Bench(open_project())
+    for _ in range(2):
+        assert bench.measure() == []
+    for cell in bench.project.blocks[0].cells:
+        rows = pq.read_table(bench.project.raw_file(cell)).to_pylist()
+        assert {(row["drafter"], row["corpus"]) for row in rows} == {(cell.drafter, cell.corpus)}
+    block = bench.project.blocks[0]
+    record = block_record(block, BlockStore(bench.project.store, bench.project.name, block.id))
+    assert {launch["drafter"] for launch in record["segments"][0]["launches"]} == {"plain", "lookup-4"}
+    assert [c["drafter"] for c in record["segments"][0]["settings_compared"]] == ["lookup-4"]

@@ -80,7 +80,7 @@ def restore_block(project: Project, block: Block) -> int:
     store = BlockStore(project.store, project.name, block.id)
     with block_lock(store.directory / "lock"):
         unpack(store.directory)
-        return sum(store.build_raw(cell.hash, project.raw_file(cell)) for cell in block.cells)
+        return sum(store.build_raw(cell, project.raw_file(cell)) for cell in block.cells)
 
 
 def read_cell(project: Project, block: Block, cell: Cell) -> pa.Table:

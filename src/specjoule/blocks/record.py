@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specjoule.blocks.block import Block
-from specjoule.blocks.journal import ERROR, LAUNCH, PROOF, SEGMENT, SEGMENT_END
+from specjoule.blocks.journal import CELL, ERROR, LAUNCH, PROOF, SEGMENT, SEGMENT_END
 from specjoule.blocks.store import BlockStore
 from specjoule.engines.settings_diff import beyond_speculation
 from specjoule.reasons import Reason, Validity
@@ -35,7 +35,7 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
     there is none.
     """
     events = store.journal.events()
-    launches = [e for e in events if e["event"] == LAUNCH]
+    launches = _under_present_names([e for e in events if e["event"] == LAUNCH], events, block)
     plain = [
         row
         for cell in block.cells
@@ -79,6 +79,19 @@ def block_record(block: Block, store: BlockStore, rules: ValidityConfig | None =
         "cells": {cell.path: cell.hash for cell in block.cells},
         "segments": segments,
     }
+
+
+def _under_present_names(
+    launches: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]], block: Block
+) -> list[dict[str, Any]]:
+    """Return the launches with the names that their cells' drafters have now; names are no part of a cell's hash."""
+    drafters = {cell.hash: cell.drafter for cell in block.cells}
+    names = {
+        (e["segment_id"], e.get("launch")): drafters[e["cell_hash"]]
+        for e in events
+        if e["event"] == CELL and e["cell_hash"] in drafters
+    }
+    return [{**e, "drafter": names.get((e["segment_id"], e["launch"]), e["drafter"])} for e in launches]
 
 
 def settings_compared(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ def measure_block(
                 missing=missing, state=state, watch=watch, should_stop=should_stop,
             )  # fmt: skip
         for cell in block.cells:
-            store.build_raw(cell.hash, folders.raw / cell.path)
+            store.build_raw(cell, folders.raw / cell.path)
         left = unfinished_cells(block, store, _as_stored(block, store, summarise(store.journal.events())))
         if failures and not left:
             log.warning(
@@ -446,7 +446,7 @@ def _keep(
         **outcome,
     )
     segment.attempts[cell.hash] = attempt
-    segment.store.build_raw(cell.hash, segment.folders.raw / cell.path)
+    segment.store.build_raw(cell, segment.folders.raw / cell.path)
     segment.watch(Event(cell, launch.role, segment.done + 1, segment.total, outcome["status"], outcome["validity"]))
 
 

@@ -9,7 +9,9 @@ when a job fails, Snakemake deletes the outputs, never the store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 from specjoule.blocks.block import Block
 from specjoule.blocks.journal import CELL, Journal
 from specjoule.blocks.todo import cell_parts
+from specjoule.cells.cell import Cell
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
 from specjoule.study.model import ValidityConfig
@@ -50,6 +53,15 @@ class BlockStore:
         """Raw files made here: what they were made from, and what they were then."""
         self._whole: set[Stamp] = set()
         """Files found whole, by size and time: a block asks three times, and each look parses a hundred columns."""
+
+    @cached_property
+    def _paths(self) -> dict[str, set[str]]:
+        """Paths under which attempts were finished before this run, by cell hash."""
+        found: dict[str, set[str]] = {}
+        for event in self.journal.events():
+            if event["event"] == CELL and event.get("path") is not None:
+                found.setdefault(event["cell_hash"], set()).add(event["path"])
+        return found
 
     def put(self, table: pa.Table, attempt: StoredAttempt) -> Path:
         """Write one attempt's rows; on return they are on disk under their final name."""
@@ -127,25 +139,36 @@ class BlockStore:
             good.append(stored)
         return good
 
-    def build_raw(self, cell_hash: str, output: Path) -> bool:
+    def build_raw(self, cell: Cell, output: Path) -> bool:
         """(Re)build the raw file at `output` from all attempts of the cell; returns False if there are none.
 
-        A file that already holds exactly these attempts is left alone, so that its time does not change.
+        A file that already holds exactly these attempts is left alone, so that its time does not change. Names are no
+        part of a cell's hash: attempts of a drafter or corpus that was renamed since go by the present name.
         """
-        attempts = self.attempts(cell_hash)
+        attempts = self.attempts(cell.hash)
         if not attempts:
             return False
         sources = tuple(_stamp(a.path) for a in attempts)
         if output.is_file() and self._built.get(output) == (sources, _stamp(output)):
             return True
-        if len(attempts) == 1:
+        renamed = not self._paths.get(cell.hash, set()) <= {cell.path}
+        if len(attempts) == 1 and not renamed:
             _copy_if_different(attempts[0].path, output)
         else:
             table = pa.concat_tables([read_window_table(a.path) for a in attempts])
+            if renamed:
+                table = _named(table, {"drafter": cell.drafter, "corpus": cell.corpus})
             if not _holds(output, table):
                 write_window_table(table, output)
         self._built[output] = (sources, _stamp(output))
         return True
+
+
+def _named(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    for column, name in names.items():
+        at = table.schema.get_field_index(column)
+        table = table.set_column(at, table.schema.field(at), pa.array([name] * len(table), pa.string()))
+    return table
 
 
 def _stamp(path: Path) -> Stamp:
