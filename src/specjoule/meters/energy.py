@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from specjoule.meters.base import F64, Calibration, Refreshes, Samples, median
-from specjoule.meters.fits import line_at_zero, parabola_at_zero
+from specjoule.meters.fits import fits_at_zero
 from specjoule.meters.power import integrate_power
 from specjoule.reasons import Reason
 
@@ -302,16 +302,16 @@ def _extrapolate(dates: _Dates, index: int, step: Literal[-1, 1], edge_ns: int, 
     power_w = abs(_power_w(dates, *sorted((used[0], used[-1]))))
     # Half a millijoule is the resolution of NVIDIA's counter; it also keeps the weights finite for a perfect date.
     sigma_j = np.hypot(power_w * dates.sigma_ns[used] * 1e-9, 0.5e-3)
-    value_j, variance = line_at_zero(x_s, counter_j, sigma_j)
+    fits = fits_at_zero(x_s, counter_j, sigma_j, 2 if len(used) >= _CURVE_REFRESHES else 1)
+    value_j, variance = fits[0]
     bow_s2 = abs(x_s[0] * x_s[-1]) + (x_s[-1] - x_s[0]) ** 2 / 6
     variance += (power_w * _HIDDEN_TREND_PER_S / 2 * bow_s2) ** 2
-    if len(used) >= _CURVE_REFRESHES:
+    for curve_j, curve_variance in fits[1:]:
         # The better of line and curve by their dates, before their values are seen: choosing by whether a trend is
         # significant would leave the trend in as a bias; never choosing lets two bad dates make a curve run wild.
-        curve_j, curve_variance = parabola_at_zero(x_s, counter_j, sigma_j)
-        curve_variance += ((curve_j - value_j) / 10) ** 2  # a trend that is no parabola
-        if curve_variance < variance:
-            value_j, variance = curve_j, curve_variance
+        no_parabola = ((curve_j - value_j) / 10) ** 2
+        if curve_variance + no_parabola < variance:
+            value_j, variance = curve_j, curve_variance + no_parabola
     return _Edge(index, float(dates.counter_j[index] + value_j), float(variance), power_w)
 
 
