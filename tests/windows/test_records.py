@@ -53,5 +53,7 @@ def test_a_reader_sees_the_records(records: list[dict[str, Any]]) -> None:
     assert seen[-1] == records[-1]
     assert seen[1:] == records[1:]
     assert seen.column("stamps") == [r["stamps"] for r in records]
+    assert list(reversed(seen.columns["stamps"])) == [r["stamps"] for r in reversed(records)]
+    assert seen.columns["stamps"][-1] == records[-1]["stamps"]
     with pytest.raises(IndexError):
         seen[len(records)]

@@ -24,6 +24,7 @@ class Lists(Sequence[list[Any]]):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
+        at = range(len(self))[at]
         end = int(self.lengths[: at + 1].sum())
         return self.values[end - int(self.lengths[at]) : end].tolist()
 
