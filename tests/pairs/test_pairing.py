@@ -137,7 +137,7 @@ _attempts = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(_attempts, max_size=12, unique_by=lambda t: t[:4]))
 def test_every_speculative_cell_is_accounted_for_exactly_once(attempts: list[tuple]) -> None:
     rows: list[dict] = []
