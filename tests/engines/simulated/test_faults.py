@@ -11,12 +11,14 @@ from specjoule.blocks.block import make_blocks
 from specjoule.blocks.devices import open_devices
 from specjoule.blocks.runner import BlockFailed, Folders, measure_block
 from specjoule.cells.expand import expand, load_pools
+from specjoule.engines.base import EngineInfeasible
 from specjoule.engines.simulated.faults import KINDS, parse_faults
 from specjoule.engines.simulated.synthetic import narrowed
 from specjoule.errors import ConfigurationError
 from specjoule.study.model import Study
 from specjoule.windows.io import read_window_table
 from specjoule.windows.validity import judge, judge_rows
+from tests.engines.simulated.conftest import batch, launch, started, with_settings
 
 QUICK = {"protocol": {"max_new_tokens": 400, "min_prompts": 4, "min_window_s": 0.0, "reference_cells": 0}}
 
@@ -166,8 +168,6 @@ def test_drifted_language_shows_in_the_answers(rehearsal: Study, tmp_path: Path)
 
 
 def test_another_board_and_an_ignored_clock(rehearsal: Study, tmp_path: Path) -> None:
-    from tests.engines.simulated.conftest import launch, started, with_settings
-
     study = with_settings(rehearsal, faults=[{"kind": "other_board", "value": 1}])
     engine, meter = started(study, "Qwen3-8B", "H100", "plain")
     before = meter.start().uuid
@@ -182,13 +182,43 @@ def test_another_board_and_an_ignored_clock(rehearsal: Study, tmp_path: Path) ->
 def test_probability_draws_the_same_batches_each_time() -> None:
     raw = [{"kind": "crash", "probability": 0.3}]
 
-    def strikes(seed: str) -> list[int]:
+    def strikes(seed: str, launch: int = 1) -> list[int]:
         faults = parse_faults(raw, seed)
         here = {"model": "m", "drafter": "d", "capture": True, "corpus": "code", "concurrency": 4}
-        return [w for w in range(200) if faults.active(["crash"], **here, wave=w)]  # type: ignore[arg-type]
+        return [w for w in range(200) if faults.active("batch", **here, launch=launch, wave=w)]  # type: ignore[arg-type]
 
     assert strikes("a") == strikes("a") != strikes("b")
     assert 35 < len(strikes("a")) < 85
+    assert strikes("a", launch=2) != strikes("a"), "a fresh launch is not bound to fail where the last one did"
+
+
+def test_out_of_memory_strikes_where_it_is_asked_to(rehearsal: Study) -> None:
+    def refused(*faults: dict[str, Any]) -> str | None:
+        try:
+            engine, _ = started(with_settings(rehearsal, faults=list(faults)), "Qwen3-8B", "H100", "plain")
+            engine.run(batch(4, 16))
+        except EngineInfeasible as error:
+            return str(error.reason)
+        return None
+
+    run = {"kind": "out_of_memory", "value": "run"}
+    assert refused({**run, "times": 1}) == "oom_run", "the start that went well is no strike"
+    assert refused(run, {"kind": "out_of_memory", "value": "load"}) == "oom_load", "neither hides the other"
+
+
+def test_a_partial_batch_never_exceeds_what_fits(rehearsal: Study) -> None:
+    study = with_settings(rehearsal, faults=[{"kind": "partial_batch", "value": 60}])
+    engine, _ = started(study, "Gemma-4-31B", "H200", "plain", sizes=(64,), max_new=20_000)
+    fits = engine._launch.plan.capacity  # type: ignore[union-attr]
+    assert 1 < fits < 60
+    assert engine.run(batch(64, 16)).peak_batch_engine == fits
+
+
+def test_drift_keeps_to_the_models_it_names(rehearsal: Study) -> None:
+    for model, grows in (("Qwen3-8B", True), ("Qwen3-4B", False)):
+        study = with_settings(rehearsal, faults=[{"kind": "drift", "models": ["Qwen3-8B"]}])
+        engine, _ = started(study, model, "H100", "plain")
+        assert (engine.board.drift_per_hour > 0) is grows
 
 
 @pytest.mark.parametrize(
@@ -198,6 +228,20 @@ def test_probability_draws_the_same_batches_each_time() -> None:
         ([{"kind": "hang", "often": 2}], "faults[0].often"),
         ([{"kind": "hang", "share": 2}], "faults[0].share"),
         ("hang", "must be a list"),
+        (["hang"], "faults[0]: "),
+        ([{"kind": "out_of_memory", "value": "laod"}], "faults[0].value: must be one of load, capture, run"),
+        ([{"kind": "thermal_slowdown", "value": "hot"}], "faults[0].value: must be a positive number"),
+        ([{"kind": "drift", "value": 0}], "faults[0].value: must be a positive number"),
+        ([{"kind": "slow_client", "value": float("nan")}], "faults[0].value: must be a positive number"),
+        ([{"kind": "partial_batch", "value": 2.5}], "faults[0].value: must be a whole number"),
+        ([{"kind": "language_drift", "value": "xx"}], "faults[0].value: must be one of"),
+        ([{"kind": "hang", "value": 5}], "faults[0].value: 'hang' takes none"),
+        ([{"kind": "hang", "concurrency": []}], "faults[0].concurrency"),
+        ([{"kind": "hang", "waves": [-1]}], "faults[0].waves.0"),
+        ([{"kind": "hang", "captures": ["no"]}], "faults[0].captures.0"),
+        ([{"kind": "hang", "share": 0.2}], "faults[0].share: 'hang' strikes whole batches"),
+        ([{"kind": "drift", "drafters": ["plain"]}], "faults[0].drafters: 'drift' strikes a whole block"),
+        ([{"kind": "out_of_memory", "value": "load", "concurrency": [4]}], "faults[0].concurrency"),
     ],
 )
 def test_a_wrong_fault_is_refused_by_name(raw: Any, words: str) -> None:
@@ -207,4 +251,4 @@ def test_a_wrong_fault_is_refused_by_name(raw: Any, words: str) -> None:
 
 
 def test_every_kind_is_described() -> None:
-    assert len(KINDS) >= 14 and all(text.strip() for text in KINDS.values())
+    assert len(KINDS) >= 14 and all(kind.text.strip() for kind in KINDS.values())

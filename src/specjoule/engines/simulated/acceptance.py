@@ -7,7 +7,7 @@ keeps the same drafts at every concurrency, seed and launch. Only the n-gram mat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,16 @@ from specjoule.engines.simulated.parameters import AcceptanceParameters, Paramet
 from specjoule.meters.base import F64, I64
 from specjoule.prompts.corpus import Prompt
 from specjoule.study.catalogue import Drafter
+
+SAMPLES: Mapping[str, str] = {
+    "rm": "Quai è ina resposta simulada, betg in text: las valurs vegnan dals parameters, sco tut ils auters quants.",
+    "it": "Questa è una risposta simulata e non un testo: i valori sono più quelli del modello, come anche il resto.",
+    "en": "This is a simulated answer and not a text: the values are those of the model, as is the rest of it.",
+    "de": "Das ist eine simulierte Antwort und nicht ein Text: die Werte sind auch die des Modells mit dem Rest.",
+    "fr": "Ceci est une réponse simulée et pas un texte: les valeurs sont dans le modèle et le reste avec.",
+}
+"""Stands where an answer would; only enough for the language test, and only for answers that drift and for prompts that
+exist in two languages."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)

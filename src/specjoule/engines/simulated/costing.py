@@ -80,7 +80,7 @@ class WaveCosts:
         n, steps = wave.tokens.size, schedule.steps
         pre_s, pre_j, pre_mhz, owner = self._prefill(wave.tokens - wave.cached, schedule)
         foreign = 1 if "foreign_process" in wave.faults else 0
-        watts = float(wave.faults["foreign_process"].value or 60.0) if foreign else 0.0
+        watts = wave.faults["foreign_process"].value if foreign else 0.0
         bits = np.zeros(pre_s.size, dtype=np.int64)
         if steps == 0:
             edges = self.board.run(pre_s, pre_j + watts * pre_s, pre_mhz, None, bits, foreign)
@@ -205,9 +205,9 @@ class WaveCosts:
         if locked is not None and "clock_not_obeyed" not in faults:
             top = min(top, float(locked))
         if "thermal_slowdown" in faults:
-            top = min(top, float(faults["thermal_slowdown"].value or 1200.0))
+            top = min(top, faults["thermal_slowdown"].value)
         if "hardware_slowdown" in faults:
-            top = min(top, float(faults["hardware_slowdown"].value or 1000.0))
+            top = min(top, faults["hardware_slowdown"].value)
         return top
 
     def _draft_cost(self, executed: F64, full: F64, windowed: F64) -> Cost | None:

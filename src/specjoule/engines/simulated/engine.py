@@ -24,7 +24,7 @@ from specjoule.engines.base import (
     RequestResult,
     WaveResult,
 )
-from specjoule.engines.simulated.acceptance import Answer, Drafting, World, stable_seed
+from specjoule.engines.simulated.acceptance import SAMPLES, Answer, Drafting, World, stable_seed
 from specjoule.engines.simulated.board import SimulatedBoard
 from specjoule.engines.simulated.costing import Wave, WaveCosts, make_schedule
 from specjoule.engines.simulated.faults import FaultConfig, Faults
@@ -36,22 +36,6 @@ from specjoule.meters.simulated import SimulatedMeter
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason
 from specjoule.version import __version__
-
-_RUN_FAULTS = (
-    "early_eos", "repeated_prompts", "cache_hit", "language_drift", "degenerate", "thermal_slowdown",
-    "hardware_slowdown", "capture_fallback", "partial_batch", "counter_reset", "counter_frozen", "meter_gap", "hang",
-    "crash", "out_of_memory", "width_change", "foreign_process", "clock_not_obeyed", "slow_client",
-)  # fmt: skip
-
-_SAMPLES: Mapping[str, str] = {
-    "rm": "Quai è ina resposta simulada, betg in text: las valurs vegnan dals parameters, sco tut ils auters quants.",
-    "it": "Questa è una risposta simulata e non un testo: i valori sono più quelli del modello, come anche il resto.",
-    "en": "This is a simulated answer and not a text: the values are those of the model, as is the rest of it.",
-    "de": "Das ist eine simulierte Antwort und nicht ein Text: die Werte sind auch die des Modells mit dem Rest.",
-    "fr": "Ceci est une réponse simulée et pas un texte: les valeurs sont dans le modèle et le reste avec.",
-}
-"""Stands where an answer would; only enough for the language test, and only for answers that drift and for prompts that
-exist in two languages."""
 
 
 @dataclass
@@ -101,10 +85,8 @@ class SimulatedEngine:
         limit = max(spec.concurrencies)
         plan = self._plan(spec, target, draft, limit)
         scope = self._scope(spec)
-        memory = self.faults.active(["out_of_memory"], **scope, corpus=None, concurrency=None, wave=None).get(
-            "out_of_memory"
-        )
-        if memory is not None and memory.value in ("load", "capture"):
+        memory = self.faults.active("start", **scope).get("out_of_memory")
+        if memory is not None:
             reason = Reason.OOM_LOAD if memory.value == "load" else Reason.OOM_CAPTURE
             raise EngineInfeasible(reason, f"simulated: out of memory at {memory.value}", capacity_requests=0)
         if plan.reason is not None:
@@ -115,11 +97,10 @@ class SimulatedEngine:
                 f"(weights {target.bytes_loaded / 1e9:.1f} GB, rollback buffers {plan.rollback_bytes / 1e9:.1f} GB)",
                 capacity_requests=plan.capacity,
             )
-        board, fault = self.board, self.faults.first("other_board")
-        if fault is not None and self._launches == int(fault.value or 1) + 1:
+        board, faults = self.board, self.faults.active("board", **scope)
+        if "other_board" in faults and self._launches == faults["other_board"].value + 1:
             board.identify((board.number + 1) % max(2, self.p.board.boards_per_kind))
-        drift = self.faults.first("drift")
-        board.drift_per_hour = float(drift.value or 0.10) if drift is not None else 0.0
+        board.drift_per_hour = faults["drift"].value if "drift" in faults else 0.0
         self._pass(self.p.host.start_s, None)
         board.loaded = True
         board.relaunch()
@@ -173,14 +154,12 @@ class SimulatedEngine:
         number = launch.waves
         launch.waves += 1
         spec = launch.spec
-        faults = self.faults.active(
-            _RUN_FAULTS, **self._scope(spec), corpus=prompts[0].corpus, concurrency=n, wave=number
-        )
+        faults = self.faults.active("batch", **self._scope(spec), corpus=prompts[0].corpus, concurrency=n, wave=number)
         self._refuse(faults, n, launch)
         answers, tokens, limit = self._texts(batch, spec, faults)
         capacity = launch.plan.capacity
         if "partial_batch" in faults:
-            capacity = max(1, int(faults["partial_batch"].value or n // 2))
+            capacity = min(capacity, faults["partial_batch"].value or max(1, n // 2))
         natural = np.array([0 if a.degenerate else a.natural_tokens for a in answers], dtype=np.int64)
         rounds = launch.drafting.draw(prompts, answers, limit - 1, natural, launch.trie_tokens)
         submit = self.clock.now_ns()
@@ -207,7 +186,7 @@ class SimulatedEngine:
             realized_batch_engine=busy / ((end - submit) / 1e9),
             peak_batch_engine=min(n, capacity),
             capture_verified=None if not spec.capture else capture,
-            client_lag_ms=float(faults["slow_client"].value or 20.0) if "slow_client" in faults else 0.1,
+            client_lag_ms=faults["slow_client"].value if "slow_client" in faults else 0.1,
             notes={"simulated": True, "faults": sorted(faults), "natural_tokens": [a.natural_tokens for a in answers]},
         )
 
@@ -232,9 +211,10 @@ class SimulatedEngine:
             raise EngineBug("the simulated engine is asked to work before start() or after stop()")
         return self._launch
 
-    @staticmethod
-    def _scope(spec: LaunchSpec) -> dict[str, Any]:
-        return {"model": spec.model.name, "drafter": spec.drafter.name, "capture": spec.capture}
+    def _scope(self, spec: LaunchSpec) -> dict[str, Any]:
+        return {
+            "model": spec.model.name, "drafter": spec.drafter.name, "capture": spec.capture, "launch": self._launches,
+        }  # fmt: skip
 
     def _plan(self, spec: LaunchSpec, target: Network, draft: Network | None, limit: int) -> MemoryPlan:
         prompt = spec.max_prompt_tokens or 512
@@ -262,7 +242,7 @@ class SimulatedEngine:
         )
 
     def _refuse(self, faults: Mapping[str, FaultConfig], n: int, launch: _Launch) -> None:
-        if "out_of_memory" in faults and faults["out_of_memory"].value not in ("load", "capture"):
+        if "out_of_memory" in faults:
             self._pass(0.5, 300.0)
             raise EngineInfeasible(
                 Reason.OOM_RUN, f"simulated: out of memory with {n} requests", capacity_requests=max(1, n // 2)
@@ -284,9 +264,7 @@ class SimulatedEngine:
         if "language_drift" in faults:
             fault = faults["language_drift"]
             drifted = _some(batch, fault)
-            answers = [
-                replace(a, language=str(fault.value or "it")) if d else a for a, d in zip(answers, drifted, strict=True)
-            ]
+            answers = [replace(a, language=fault.value) if d else a for a, d in zip(answers, drifted, strict=True)]
         if "degenerate" in faults:
             loops = _some(batch, faults["degenerate"])
             answers = [replace(a, degenerate=True) if d else a for a, d in zip(answers, loops, strict=True)]
@@ -395,7 +373,7 @@ def _results(wave: Wave, first_ns: I64, end_of_step: I64) -> tuple[RequestResult
                 chunk_tokens=chunks,
                 cached_tokens=cached[i],
                 output_token_ids=_loop(answer.key, committed) if answer.degenerate else (),
-                text=_SAMPLES.get(answer.language, "") if shown else "",
+                text=SAMPLES.get(answer.language, "") if shown else "",
             )
         )
     return tuple(out)
