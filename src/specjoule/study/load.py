@@ -287,6 +287,8 @@ def _refuse_devices(study: Study, path: Path) -> None:
                 f"{path}: meter.name: engine '{engine.name}' brings its own meter and cannot be read by '{meter}'; "
                 "set meter: {name: simulated}"
             )
+        if engine.name == "simulated":
+            _refuse_simulated(study, path)
         return
     if meter == "simulated":
         raise ConfigurationError(
@@ -304,6 +306,16 @@ def _refuse_devices(study: Study, path: Path) -> None:
             )
     if engine.name == "reference":
         _refuse_reference(study, path)
+
+
+def _refuse_simulated(study: Study, path: Path) -> None:
+    """Refuse what simulated boards would refuse inside a job."""
+    from specjoule.engines.simulated import check_study
+
+    try:
+        check_study(study)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def _refuse_reference(study: Study, path: Path) -> None:

@@ -28,9 +28,10 @@ def test_every_value_has_a_source_or_says_assumed() -> None:
     assert all(len(text) >= len("assumed") for text in found.values())
 
 
-def test_a_value_without_a_source_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaf", [60, {"value": 60}, *({"value": 60, "source": s} for s in (None, "", " ", 5, False))])
+def test_a_value_without_a_source_is_refused(tmp_path: Path, leaf: object) -> None:
     raw = yaml.safe_load(PATH.read_text())
-    raw["board"]["byte_pj"] = 60
+    raw["board"]["byte_pj"] = leaf
     bad = tmp_path / "simulation.yaml"
     bad.write_text(yaml.safe_dump(raw))
     with pytest.raises(ConfigurationError, match=r"board\.byte_pj.*value, source"):
@@ -44,6 +45,31 @@ def test_an_unknown_or_missing_value_is_refused(tmp_path: Path) -> None:
         load_parameters(PATH, {"bord": {}})
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_parameters(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"meter": {"refresh_ms": 0}}, "meter.refresh_ms"),
+        ({"meter": {"jitter": float("nan")}}, "meter.jitter"),
+        ({"board": {"boards_per_kind": 0}}, "board.boards_per_kind"),
+        ({"board": {"max_clock_mhz": 1000}}, "max_clock_mhz must be above"),
+        ({"kernels": {"tile_positions": 0}}, "kernels.tile_positions"),
+        ({"acceptance": {"first_probability": {"dflash": 1.0}}}, "acceptance.first_probability.dflash"),
+        ({"acceptance": {"stretch_rounds": 0}}, "acceptance.stretch_rounds"),
+    ],
+)
+def test_a_value_that_no_board_could_have_is_refused(overrides: dict[str, dict[str, object]], words: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_parameters(PATH, overrides)
+    assert words in str(error.value)
+
+
+def test_an_override_of_a_table_leaves_its_other_entries() -> None:
+    usual = load_parameters(PATH).acceptance.first_probability
+    changed = load_parameters(PATH, {"acceptance": {"first_probability": {"mtp": 0.5}}}).acceptance.first_probability
+    assert changed == {**usual, "mtp": 0.5} != usual
+    assert load_parameters(PATH).acceptance.first_probability == usual
 
 
 def test_the_digest_follows_the_values_and_not_the_sources(tmp_path: Path) -> None:
@@ -121,6 +147,32 @@ def test_a_board_that_is_not_described_is_refused(rehearsal: Study) -> None:
 def test_an_unknown_setting_is_refused(rehearsal: Study) -> None:
     with pytest.raises(ConfigurationError, match=r"engine\.settings\.threads"):
         open_simulated(with_settings(rehearsal, threads=2), rehearsal.gpus["H100"], "x", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"world_seed": "seven"}, "engine.settings.world_seed"),
+        ({"world_seed": 1.5}, "engine.settings.world_seed"),
+        ({"overrides": ["board"]}, "engine.settings.overrides"),
+        ({"overrides": {"board": {"byte_pj": -1}}}, "board.byte_pj"),
+        ({"parameters": 5}, "engine.settings.parameters"),
+        ({"parameters": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
+        ({"faults": [{"kind": "earthquake"}]}, "engine.settings.faults[0].kind"),
+    ],
+)
+def test_wrong_settings_are_refused_when_the_study_is_read(settings: dict[str, object], words: str) -> None:
+    study = {**synthetic_study(168), "engine": {"name": "simulated", "settings": settings}}
+    with pytest.raises(ConfigurationError) as error:
+        study_from_mapping(study, ROOT / "config" / "synthetic.yaml")
+    assert words in str(error.value) and "synthetic.yaml" in str(error.value)
+
+
+def test_a_board_without_peaks_is_refused_when_the_study_is_read() -> None:
+    study = synthetic_study(168)
+    study["grids"]["scale"]["gpus"] = ["cpu"]
+    with pytest.raises(ConfigurationError, match="gpu 'cpu' cannot be simulated: its entry lacks power_limit_w"):
+        study_from_mapping(study, ROOT / "config" / "synthetic.yaml")
 
 
 @pytest.mark.parametrize("count", [168, 14_000])

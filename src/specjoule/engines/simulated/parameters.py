@@ -6,11 +6,20 @@ import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    model_validator,
+)
 
+from specjoule.engines.simulated.checking import checked
 from specjoule.errors import ConfigurationError
 
 FILE_NAME = "simulation.yaml"
@@ -19,149 +28,162 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CHECKOUT = Path(__file__).resolve().parents[4] / "config" / FILE_NAME
 
 
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+"""One that has a logit."""
+
+
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BoardParameters(_Section):
     """Clocks, power, temperature and the spread between boards, launches and steps."""
 
-    max_clock_mhz: float
-    min_clock_mhz: float
-    memory_clock_mhz: float
-    multiprocessors: int
-    flop_per_clock_and_multiprocessor: float
-    matrix_efficiency: float
-    full_bandwidth_mhz: float
-    voltage_floor: float
-    voltage_knee_mhz: float
-    loaded_idle_w: float
-    active_w: float
-    byte_pj: float
-    matrix_byte_per_flop: float
-    after_load_w: float
-    after_load_s: float
+    max_clock_mhz: Positive
+    min_clock_mhz: Positive
+    memory_clock_mhz: NonNegativeFloat
+    multiprocessors: PositiveInt
+    flop_per_clock_and_multiprocessor: Positive
+    matrix_efficiency: Positive
+    full_bandwidth_mhz: Positive
+    voltage_floor: Share
+    voltage_knee_mhz: NonNegativeFloat
+    loaded_idle_w: Positive
+    active_w: NonNegativeFloat
+    byte_pj: NonNegativeFloat
+    matrix_byte_per_flop: NonNegativeFloat
+    after_load_w: NonNegativeFloat
+    after_load_s: Positive
     ambient_c: float
-    kelvin_per_watt: float
-    thermal_time_s: float
+    kelvin_per_watt: NonNegativeFloat
+    thermal_time_s: Positive
     leakage_per_kelvin: float
     leakage_reference_c: float
-    boards_per_kind: int
-    board_power_spread: float
-    board_bandwidth_spread: float
-    launch_power_spread: float
-    launch_time_spread: float
-    step_time_spread: float
-    stall_probability: float
-    stall_ms: float
+    boards_per_kind: PositiveInt
+    board_power_spread: NonNegativeFloat
+    board_bandwidth_spread: NonNegativeFloat
+    launch_power_spread: NonNegativeFloat
+    launch_time_spread: NonNegativeFloat
+    step_time_spread: NonNegativeFloat
+    stall_probability: Share
+    stall_ms: NonNegativeFloat
     ecc: bool
     driver: str
+
+    @model_validator(mode="after")
+    def _clocks_in_order(self) -> Self:
+        if not max(self.min_clock_mhz, self.voltage_knee_mhz) < self.max_clock_mhz:
+            raise ValueError("max_clock_mhz must be above min_clock_mhz and voltage_knee_mhz")
+        return self
 
 
 class MeterParameters(_Section):
     """The energy counter and the slower channels beside it."""
 
-    refresh_ms: float
-    jitter: float
-    lag_ms: float
-    lag_error_ms: float
-    call_ms: float
-    resolution_j: float
-    sample_ms: float
-    sensor_window_ms: float
-    slow_sample_ms: float
+    refresh_ms: Positive
+    jitter: NonNegativeFloat
+    lag_ms: NonNegativeFloat
+    lag_error_ms: NonNegativeFloat
+    call_ms: NonNegativeFloat
+    resolution_j: Positive
+    sample_ms: Positive
+    sensor_window_ms: Positive
+    slow_sample_ms: Positive
 
 
 class KernelParameters(_Section):
     """What a forward pass costs beyond the ideal roofline."""
 
-    combine_exponent: float
-    weight_bandwidth_efficiency: float
-    expert_bandwidth_efficiency: float
-    kv_bandwidth_efficiency: float
-    tile_positions: int
-    expert_tile_positions: int
-    expert_popular_share: float
-    routing_overlap: float
-    activation_bytes: float
-    per_layer: dict[str, float]
-    per_expert_layer: float
-    captured_us: float
-    eager_us: float
-    prefill_efficiency: float
-    prefill_chunk_tokens: int
+    combine_exponent: Annotated[float, Field(gt=0, allow_inf_nan=True)]
+    """Infinity is the ideal roofline."""
+    weight_bandwidth_efficiency: Positive
+    expert_bandwidth_efficiency: Positive
+    kv_bandwidth_efficiency: Positive
+    tile_positions: PositiveInt
+    expert_tile_positions: PositiveInt
+    expert_popular_share: Share
+    routing_overlap: Share
+    activation_bytes: NonNegativeFloat
+    per_layer: dict[str, NonNegativeFloat]
+    per_expert_layer: NonNegativeFloat
+    captured_us: NonNegativeFloat
+    eager_us: NonNegativeFloat
+    prefill_efficiency: Positive
+    prefill_chunk_tokens: PositiveInt
 
 
 class HostParameters(_Section):
     """Time that the host takes and the board waits."""
 
-    step_ms: float
-    speculative_step_ms: float
-    draft_step_ms: float
-    ngram_round_ms: float
-    ngram_request_ms: float
-    prefill_ms: float
-    start_s: float
-    watchdog_s: float
-    hung_w: float
+    step_ms: NonNegativeFloat
+    speculative_step_ms: NonNegativeFloat
+    draft_step_ms: NonNegativeFloat
+    ngram_round_ms: NonNegativeFloat
+    ngram_request_ms: NonNegativeFloat
+    prefill_ms: NonNegativeFloat
+    start_s: NonNegativeFloat
+    watchdog_s: NonNegativeFloat
+    hung_w: NonNegativeFloat
 
 
 class DraftParameters(_Section):
     """What drafters look like where the catalogue does not say."""
 
-    vocabulary: dict[str, int]
-    block_layers: int
-    head_layers: int
+    vocabulary: dict[str, PositiveInt]
+    block_layers: PositiveInt
+    head_layers: PositiveInt
     extend_pass: bool
 
 
 class MemoryParameters(_Section):
     """How a server divides the board's memory."""
 
-    static_fraction: float
-    graph_bytes_per_batch: float
-    workspace_bytes: float
-    reserve_pool_slot: int
+    static_fraction: Share
+    graph_bytes_per_batch: NonNegativeFloat
+    workspace_bytes: NonNegativeFloat
+    reserve_pool_slot: NonNegativeInt
 
 
 class AcceptanceParameters(_Section):
     """Survival curves: by scheme, corpus, language and training origin, and their spread."""
 
-    first_probability: dict[str, float]
+    first_probability: dict[str, Probability]
     slope_logit: dict[str, float]
     corpus_logit: dict[str, float]
     default_corpus_logit: float
     language_logit: dict[str, float]
-    pair_spread_logit: float
-    prompt_scale_logit: float
-    prompt_degrees: float
-    prompt_shared: float
-    stretch_logit: float
-    stretch_rounds: int
+    pair_spread_logit: NonNegativeFloat
+    prompt_scale_logit: NonNegativeFloat
+    prompt_degrees: Positive
+    prompt_shared: Share
+    stretch_logit: NonNegativeFloat
+    stretch_rounds: PositiveInt
     repetition_logit: float
-    ngram_hit: dict[str, float]
-    default_ngram_hit: float
-    ngram_continue: float
-    ngram_growth_tokens: float
-    ngram_start_share: float
-    ngram_trie_gain: float
-    ngram_trie_tokens: float
-    ngram_repetition_hit: float
-    ngram_repetition_continue: float
+    ngram_hit: dict[str, Share]
+    default_ngram_hit: Share
+    ngram_continue: Probability
+    ngram_growth_tokens: Positive
+    ngram_start_share: Share
+    ngram_trie_gain: NonNegativeFloat
+    ngram_trie_tokens: Positive
+    ngram_repetition_hit: Share
+    ngram_repetition_continue: Probability
 
 
 class TextParameters(_Section):
     """Lengths, languages and loops of answers."""
 
-    natural_median_tokens: dict[str, float]
-    default_natural_median_tokens: float
-    natural_spread_log: float
-    characters_per_token: dict[str, float]
-    default_characters_per_token: float
-    template_tokens: int
-    degenerate_share: dict[str, float]
-    default_degenerate_share: float
-    drift_share: dict[str, float]
+    natural_median_tokens: dict[str, Positive]
+    default_natural_median_tokens: Positive
+    natural_spread_log: NonNegativeFloat
+    characters_per_token: dict[str, Positive]
+    default_characters_per_token: Positive
+    template_tokens: NonNegativeInt
+    degenerate_share: dict[str, Share]
+    default_degenerate_share: Share
+    drift_share: dict[str, Share]
 
 
 class Parameters(_Section):
@@ -191,22 +213,21 @@ def find_parameters(root: str | Path, named: str | None) -> Path:
 def load_parameters(path: Path, overrides: Mapping[str, Any] | None = None) -> Parameters:
     """Read and check a parameter file; `overrides` replaces values by section and name (tests, what-if studies).
 
-    Raises ConfigurationError naming file and key; a leaf without a source is refused.
+    Of a value that is a table, an override replaces the entries it names and leaves the others. Raises
+    ConfigurationError naming file and key; a leaf without a source is refused.
     """
     values: dict[str, Any] = {
         section: dict(content) if isinstance(content, dict) else content for section, content in _values(path).items()
     }
     for section, content in (overrides or {}).items():
-        if not isinstance(values.get(section), dict) or not isinstance(content, Mapping):
+        known = values.get(section)
+        if not isinstance(known, dict) or not isinstance(content, Mapping):
             raise ConfigurationError(f"{path}: no section '{section}' to override")
-        values[section] |= content
+        for name, value in content.items():
+            tables = isinstance(known.get(name), dict) and isinstance(value, Mapping)
+            known[name] = {**known[name], **value} if tables else value
     digest = hashlib.sha256(repr(_ordered(values)).encode()).hexdigest()[:12]
-    try:
-        return Parameters.model_validate({**values, "digest": digest})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"{path}: {key}: {first['msg']}") from error
+    return checked(Parameters, {**values, "digest": digest}, f"{path}: ")
 
 
 def sources(path: Path) -> dict[str, str]:
@@ -238,7 +259,8 @@ def _parsed(path: Path, stamp: int) -> dict[str, Any]:
         if not isinstance(content, dict):
             continue
         for name, leaf in content.items():
-            if not isinstance(leaf, dict) or set(leaf) != {"value", "source"} or not str(leaf["source"]).strip():
+            source = leaf.get("source") if isinstance(leaf, dict) and set(leaf) == {"value", "source"} else None
+            if not isinstance(source, str) or not source.strip():
                 raise ConfigurationError(
                     f"{path}: {section}.{name}: must be {{value, source}}; write 'assumed' if it is"
                 )
