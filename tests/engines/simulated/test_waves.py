@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specjoule.engines.base import EngineBug, EngineInfeasible
+from specjoule.engines.base import Batch, EngineBug, EngineInfeasible
 from specjoule.engines.simulated import open_simulated
 from specjoule.meters.base import BOARD
 from specjoule.meters.energy import window_energy
@@ -15,7 +15,7 @@ from specjoule.reasons import Reason
 from specjoule.study.model import Study
 from specjoule.windows.arrivals import Arrivals
 from specjoule.windows.timing import constant_batch_interval, realized_batch, running_intervals
-from tests.engines.simulated.conftest import NO_SPREAD, batch, launch, started, with_settings
+from tests.engines.simulated.conftest import NO_SPREAD, batch, launch, make_prompts, started, with_settings
 
 DRAFTERS = [
     ("Qwen3-4B", "H100", "plain"), ("Qwen3-4B", "H100", "ngram-4"), ("Qwen3-4B", "H100", "ngram-16"),
@@ -83,6 +83,20 @@ def test_greedy_text_keeps_its_drafts_at_every_batch_and_launch(rehearsal: Study
     engine.start(launch(rehearsal, "Qwen3-8B", "H100", "DFlash-16", sizes=(1, 16)))
     together = engine.run(batch(16)).requests[0]
     assert alone.acceptance_histogram == together.acceptance_histogram
+
+
+@pytest.mark.parametrize("drafter", ["DFlash-16", "ngram-4"])
+def test_a_text_in_two_corpora_does_not_depend_on_which_came_first(rehearsal: Study, drafter: str) -> None:
+    def texts(corpus: str) -> Batch:
+        return Batch(tuple(replace(q, corpus=corpus) for q in make_prompts(4)), 512, True)
+
+    alone, _ = started(rehearsal, "Qwen3-4B", "H200", drafter)
+    after, _ = started(rehearsal, "Qwen3-4B", "H200", drafter)
+    after.run(texts("conversation"))
+    after.flush()
+    for one, other in zip(alone.run(texts("code")).requests, after.run(texts("code")).requests, strict=True):
+        assert one.acceptance_histogram == other.acceptance_histogram
+        assert one.first_eos_position == other.first_eos_position
 
 
 def test_another_world_is_another_world(rehearsal: Study) -> None:

@@ -85,12 +85,13 @@ class World:
     def __init__(self, parameters: Parameters, seed: int) -> None:
         self.p = parameters
         self.seed = seed
-        self._answers: dict[tuple[str, str], Answer] = {}
+        self._answers: dict[tuple[str, str, str], Answer] = {}
         self._own: dict[tuple[str, str, str], tuple[int, float]] = {}
 
     def answer(self, model: str, prompt: Prompt) -> Answer:
         """Return the answer of a model to a prompt."""
-        found = self._answers.get((model, prompt.digest))
+        # By corpus too, whose lengths it has: two corpora may hold the same text.
+        found = self._answers.get((model, prompt.corpus, prompt.digest))
         if found is None:
             key = stable_seed("answer", self.seed, model, prompt.digest)
             rng = np.random.default_rng(key)
@@ -107,7 +108,7 @@ class World:
                 degenerate=bool(degenerate),
                 language=("it" if prompt.language == "rm" else "en") if drifted else prompt.language,
             )
-            self._answers[(model, prompt.digest)] = found
+            self._answers[(model, prompt.corpus, prompt.digest)] = found
         return found
 
     def own(self, model: str, drafter: str, prompt: Prompt) -> tuple[int, float]:
@@ -206,8 +207,8 @@ class Drafting:
             first = float(override) if override is not None else self.p.first_probability[drafter.scheme]
             self.first = logit(first) + world.pair_logit(model, drafter)
             self.slope = self.p.slope_logit[drafter.scheme]
-        self._drawn: dict[tuple[str, str, bool, int, int], OneText] = {}
-        """Drawn once for each text: the batch it runs in changes nothing of it."""
+        self._drawn: dict[tuple[str, str, str, bool, int, int], OneText] = {}
+        """Drawn once for each text of a corpus: the batch it runs in changes nothing of it."""
 
     def first_logits(self, prompts: tuple[Prompt, ...], answers: list[Answer]) -> F64:
         """Return each request's logit of the first conditional probability (n-gram: of going on after a hit)."""
@@ -235,7 +236,7 @@ class Drafting:
         if self.is_ngram:
             return self._draw_together(prompts, answers, decode_tokens, natural, trie_tokens)
         wanted = list(zip(prompts, answers, decode_tokens.tolist(), natural.tolist(), strict=True))
-        keys = [(q.digest, a.language, a.degenerate, tokens, end) for q, a, tokens, end in wanted]
+        keys = [(q.corpus, q.digest, a.language, a.degenerate, tokens, end) for q, a, tokens, end in wanted]
         new = [i for i, key in enumerate(keys) if key not in self._drawn]
         if new:
             drawn = self._draw_together(

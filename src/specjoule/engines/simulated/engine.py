@@ -71,7 +71,7 @@ class SimulatedEngine:
         self.p: Parameters = board.p
         self._launch: _Launch | None = None
         self._launches = 0
-        self._prompt_tokens: dict[str, int] = {}
+        self._prompt_tokens: dict[tuple[str, str], int] = {}
 
     # -- the contract
 
@@ -284,12 +284,12 @@ class SimulatedEngine:
         return answers, tokens, limit
 
     def _count(self, prompt: Prompt) -> int:
-        found = self._prompt_tokens.get(prompt.digest)
+        found = self._prompt_tokens.get((prompt.language, prompt.digest))
         if found is None:
             text = self.p.text
             ratio = text.characters_per_token.get(prompt.language, text.default_characters_per_token)
             found = text.template_tokens + max(1, round(sum(len(content) for _, content in prompt.messages) / ratio))
-            self._prompt_tokens[prompt.digest] = found
+            self._prompt_tokens[(prompt.language, prompt.digest)] = found
         return found
 
     def _fault_meter(self, faults: Mapping[str, FaultConfig], submit: int, end: int) -> None:
