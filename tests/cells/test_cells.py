@@ -87,6 +87,35 @@ def test_a_changed_drafter_changes_its_own_cells_only(project_folder: Any) -> No
     assert changed == {p for p in before if "/ngram-4/" in p}
 
 
+@pytest.mark.parametrize(
+    ("catalogue", "old", "new", "stale"),
+    [
+        ("models", "hidden_size: 4096", "hidden_size: 4095", "Qwen3-8B/"),
+        ("gpus", "bandwidth_byte_s: 4.3e+12", "bandwidth_byte_s: 4.4e+12", "/H200/"),
+        ("drafters", "origin: third-party", "origin: co-trained", "/DSpark-7/"),
+        ("gpus", "product: NVIDIA H200 SXM", "product: H200", None),
+    ],
+)
+def test_a_simulated_number_is_stale_once_a_size_it_came_from_is_another(
+    project_folder: Any, catalogue: str, old: str, new: str, stale: str | None
+) -> None:
+    grid = {
+        "models": ["Qwen3-4B", "Qwen3-8B"], "gpus": ["H100", "H200"], "drafters": ["plain", "DSpark-7"],
+        "concurrency": [1], "corpora": ["code"], "seeds": [1],
+    }  # fmt: skip
+    write_study(
+        project_folder,
+        {"study": "sizes", "engine": {"name": "simulated"}, "meter": {"name": "simulated"}, "grids": {"base": grid}},
+    )
+    before = hashes(open_project())
+    path = project_folder / "config" / f"{catalogue}.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    after = hashes(open_project())
+    changed = {p for p in before if before[p] != after[p]}
+    assert changed == {p for p in before if stale is not None and stale in p}
+
+
 def test_the_same_point_in_two_grids_is_measured_once(project_folder: Any) -> None:
     project = edited(project_folder, lambda s: s["grids"].update(again=copy.deepcopy(s["grids"]["base"])))
     assert len(project.cells) == 8

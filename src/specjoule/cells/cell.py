@@ -34,7 +34,7 @@ class Cell:
     waves: int
     pool_digest: str
     fingerprint: str
-    """Canonical JSON of the settings shared by the cells of one model, drafter and engine."""
+    """Canonical JSON of the settings shared by the cells of one model, drafter, board and engine."""
     grids: tuple[str, ...] = ()
     instrumentation: str | None = None
     """`minimal` in the sub-study of what the study's own flags cost; None everywhere else."""

@@ -55,7 +55,7 @@ def expand(
     """
     file = study.file
     version = engine_version if engine_version is not None else declared_version(study)
-    fingerprints: dict[tuple[str, str], str] = {}
+    fingerprints: dict[tuple[str, str, str], str] = {}
     itl: dict[tuple[str, str, int], float] = {}
     cells: dict[str, Cell] = {}
     for grid_name, grid in file.grids.items():
@@ -64,10 +64,10 @@ def expand(
             model, drafter = study.models[model_name], study.drafters[drafter_name]
             if not drafter.applies_to(model_name):
                 continue
-            key = (model_name, drafter_name)
-            if key not in fingerprints:
-                fingerprints[key] = _fingerprint(study, model_name, drafter_name, version, protocol_version)
             for gpu_name, concurrency in product(grid.gpus, grid.concurrency):
+                key = (model_name, drafter_name, gpu_name)
+                if key not in fingerprints:
+                    fingerprints[key] = _fingerprint(study, *key, version, protocol_version)
                 where = (model_name, gpu_name, concurrency)
                 if where not in itl:
                     itl[where] = plain_itl_ms(model, study.gpus[gpu_name], concurrency)
@@ -117,8 +117,10 @@ def _add(cells: dict[str, Cell], cell: Cell) -> None:
         )
 
 
-def _fingerprint(study: Study, model_name: str, drafter_name: str, engine_version: str, protocol_version: int) -> str:
-    """Canonical JSON of what a model, drafter, engine and protocol contribute to a cell's hash."""
+def _fingerprint(
+    study: Study, model_name: str, drafter_name: str, gpu_name: str, engine_version: str, protocol_version: int
+) -> str:
+    """Canonical JSON of what a model, drafter, board, engine and protocol contribute to a cell's hash."""
     file, model, drafter = study.file, study.models[model_name], study.drafters[drafter_name]
     checkpoint = drafter.checkpoints.get(model_name)
     protocol = file.protocol
@@ -144,4 +146,12 @@ def _fingerprint(study: Study, model_name: str, drafter_name: str, engine_versio
     if file.engine.name not in VIRTUAL_ENGINES and file.meter.name in ("auto", "estimate"):
         # An estimate is in proportion to the watts assumed: changed watts are another number.
         content["assumed_watts_per_core"] = file.meter.watts_per_core
+    if file.engine.name == "simulated":
+        # A simulated number follows from the catalogues' sizes, a measured one from the things they describe.
+        checkpoint_labels = {"path", "revision", "license", "prepare", "inferred"}
+        content["described"] = {
+            "model": [model.attention, model.architecture.model_dump(exclude={"source", "assumed"})],
+            "drafter": [drafter.origin, checkpoint.model_dump(exclude=checkpoint_labels) if checkpoint else None],
+            "gpu": study.gpus[gpu_name].model_dump(exclude={"product", "source", "balance_flop_per_byte"}),
+        }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
