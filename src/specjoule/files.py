@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from specjoule.errors import StoreError
+
+RUN_AGAIN = "run snakemake, which makes it anew (delete it first if it is damaged)"
+"""What to do where a file that the workflow makes from others is missing or damaged."""
 
 
 def ensure_folder(path: Path) -> None:
@@ -30,16 +34,31 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(handle.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise StoreError(f"{path}: cannot be written ({error.strerror or error}); nothing was changed") from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
+
+
+def _remove(temporary: Path) -> None:
+    with contextlib.suppress(OSError):  # a folder that is a file, or read-only: then nothing was written either
+        temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """Read a JSON document that this project wrote; `remedy` says what to do where that fails. Raises StoreError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no such file; {remedy}") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}); {remedy}") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from specjoule.blocks.lock import STALE_S, BlockBusy, block_lock, boot_id, process_start
+from specjoule.blocks.lock import STALE_S, BlockBusy, block_lock
+from specjoule.errors import StoreError
+from specjoule.processes import boot_id, process_start
 
 HOLD = """
 import sys, time
@@ -41,9 +43,19 @@ def test_a_lock_whose_holder_was_killed_is_broken_at_once(tmp_path: Path) -> Non
     with pytest.raises(BlockBusy), block_lock(path):
         pass
     holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # ended, but nobody has taken note of it yet
+    with block_lock(path):
+        pass
     holder.wait()
     with block_lock(path):
         pass
+
+
+def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file in the folder's place")
+    for path in (tmp_path / "store" / "lock", tmp_path / "store" / "study" / "lock"):
+        with pytest.raises(StoreError, match=r"the block cannot be locked \(.*\); check"), block_lock(path):
+            pass
 
 
 def test_a_reused_process_number_does_not_keep_a_dead_lock_alive(tmp_path: Path) -> None:

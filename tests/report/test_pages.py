@@ -57,7 +57,7 @@ def test_without_figures_the_remedy_is_named(measured: Project, tmp_path: Path, 
     from specjoule.report.build import pages_main
 
     assert pages_main(["--output", str(tmp_path / "pages")]) == 1
-    assert "build tables and figures first" in capsys.readouterr().err
+    assert "manifest.json: no such file; run snakemake" in capsys.readouterr().err
 
 
 def test_exclusions_are_listed_with_their_meaning() -> None:

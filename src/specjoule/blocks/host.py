@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from specjoule.blocks.lock import boot_id
+from specjoule.processes import boot_id
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class HostFacts:
     """Facts of the machine at a segment's start; null where the system does not tell."""
 
     host: str
-    boot_id: str | None
+    boot_id: str
     cpu_model: str | None
     governor: str | None
     wall_offset_ns: int

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specjoule.errors import SpecJouleError
+from specjoule.errors import SpecJouleError, StoreError
+from specjoule.processes import boot_id, process_start
 
 STALE_S = 180.0
 HEARTBEAT_S = 20.0
@@ -27,34 +28,24 @@ class BlockBusy(SpecJouleError):
     """Another live runner holds the block."""
 
 
-def boot_id() -> str | None:
-    """Return the kernel's boot id: the monotonic clock counts from this boot."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
-def process_start(pid: int) -> str | None:
-    """Return the start time of a process in clock ticks since boot; None if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        return None
-
-
 @contextlib.contextmanager
 def block_lock(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`; raises BlockBusy with the holder's name if another live runner has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Hold the lock at `path`; raises BlockBusy with the holder's name if another live runner has it.
+
+    Raises StoreError where no lock can be made: no permission, no space, a file in a folder's place.
+    """
     me = {
         "host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id(),
         "job": os.environ.get("SLURM_JOB_ID"), "restart": os.environ.get("SLURM_RESTART_COUNT", "0"),
     }  # fmt: skip
     token = json.dumps(me).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unlockable(path, error) from error
     while True:
         try:
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            _create(path, token)
             break
         except FileExistsError:
             holder = _holder(path)
@@ -64,11 +55,8 @@ def block_lock(path: Path) -> Iterator[None]:
                     "wait for it, or end it, and run again"
                 ) from None
             _break(path)
-    try:
-        os.write(fd, token)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        except OSError as error:
+            raise _unlockable(path, error) from error
     stop = threading.Event()
     heart = threading.Thread(target=_beat, args=(path, stop), daemon=True)
     heart.start()
@@ -80,6 +68,25 @@ def block_lock(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if path.read_bytes() == token:
                 path.unlink()
+
+
+def _create(path: Path, token: bytes) -> None:
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    try:
+        os.write(fd, token)
+        os.fsync(fd)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _unlockable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{path}: the block cannot be locked ({error.strerror or error}); check the folder, its permissions and the "
+        "disk, and run again"
+    )
 
 
 def held_by(path: Path) -> dict[str, Any] | None:

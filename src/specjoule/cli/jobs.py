@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specjoule.errors import SpecJouleError
+from specjoule.files import RUN_AGAIN, read_json
 from specjoule.workflow import DEFAULT_STUDY, PARTS, Project, open_project
 
 
@@ -53,7 +54,7 @@ def collect_main(argv: Sequence[str] | None = None) -> int:
     try:
         project = _project(arguments)
         block = project.block(arguments.block)
-        record = json.loads(project.record(block.id).read_text(encoding="utf-8"))
+        record = read_json(project.record(block.id), RUN_AGAIN)
         files = [project.raw_file(cell) for cell in block.cells]
         collected = collect(files, project.raw, project.study.file.validity, drifts_of(record))
         write_collected(collected, arguments.output, project.parts(block.id))
@@ -86,7 +87,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
             drafters=study.drafters,
             gpus=study.gpus,
             nested=StoredNested({name: [project.parts(block.id)[name] for block in project.blocks] for name in PARTS}),
-            records=[json.loads(project.record(block.id).read_text(encoding="utf-8")) for block in project.blocks],
+            records=[read_json(project.record(block.id), RUN_AGAIN) for block in project.blocks],
         )
         build_all(context, arguments.output, project.name, only=arguments.only, workers=arguments.workers)
     except SpecJouleError as error:
@@ -102,7 +103,7 @@ def made_main(argv: Sequence[str] | None = None) -> int:
     manifest_file = project.figures / "manifest.json"
     if not manifest_file.exists():
         return 0  # the run asked for something less than the figures
-    manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    manifest = read_json(manifest_file, RUN_AGAIN)
     print(f"\nStudy '{project.name}': tables and figures in {project.figures}/")
     for item in manifest["items"]:
         print(f"  {item['files'][0]:<36} {item['question']}")

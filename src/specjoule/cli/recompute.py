@@ -8,6 +8,7 @@ import typer
 
 from specjoule.cli.options import STUDY_DEFAULT, JsonOption, OverridesOption, StudyOption, project_from
 from specjoule.errors import StoreError
+from specjoule.files import RUN_AGAIN, read_json
 from specjoule.meters.base import Calibration
 
 
@@ -37,7 +38,7 @@ def recompute(
     if not blocks:
         raise StoreError(f"study '{project.name}' has no finished block yet; run snakemake first")
     for block in blocks:
-        record = json.loads(project.record(block.id).read_text(encoding="utf-8"))
+        record = read_json(project.record(block.id), RUN_AGAIN)
         files = [project.raw_file(cell) for cell in block.cells]
         rules = project.study.file.validity
         collected, changed = collect_recomputed(files, project.raw, rules, drifts_of(record), calibration_of)

@@ -23,7 +23,8 @@ from specjoule.errors import MeterError
 from specjoule.meters import nvml
 from specjoule.meters.base import Samples
 from specjoule.meters.sources import ReadFault
-from specjoule.meters.state import boot_id, process_start, read_json, state_directory, write_json
+from specjoule.meters.state import read_json, state_directory, write_json
+from specjoule.processes import boot_id, process_start
 from specjoule.reasons import Reason
 
 _TOLERANCE_MHZ = 15.0

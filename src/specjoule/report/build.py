@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specjoule.errors import SpecJouleError, StoreError
+from specjoule.errors import SpecJouleError
+from specjoule.files import RUN_AGAIN, read_json
 from specjoule.workflow import DEFAULT_STUDY, open_project
 
 
@@ -26,21 +27,14 @@ def pages_main(argv: Sequence[str] | None = None) -> int:
 
     try:
         project = open_project(arguments.study, arguments.overrides)
-        manifest = _json(project.figures / "manifest.json")
-        records = [_json(project.record(block.id)) for block in project.blocks]
+        manifest = read_json(project.figures / "manifest.json", RUN_AGAIN)
+        records = [read_json(project.record(block.id), RUN_AGAIN) for block in project.blocks]
         rows = read_rows([project.rows(block.id) for block in project.blocks])
         write_pages(arguments.output, project.study, manifest, records, rows, _resolve, project.figures)
     except SpecJouleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read ({error}); build tables and figures first (snakemake)") from error
 
 
 def _resolve(target: str) -> Any:
