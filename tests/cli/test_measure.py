@@ -46,6 +46,12 @@ def test_a_table_for_people(project_folder: Path, run: Run) -> None:
     assert "One seed: no spread" in ran.out
 
 
+def test_what_does_not_count_is_named_in_full_with_its_reason(project_folder: Path, run: Run) -> None:
+    ran = run("measure", "-d", "ngram-4", "-c", 1, "-c", 500)
+    assert ran.code == 0
+    assert "ngram-4 at 500 does not count: not_enough_prompts" in ran.out
+
+
 def test_ones_own_prompt_file(project_folder: Path, run: Run, tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
     items = [
@@ -73,6 +79,7 @@ def test_ones_own_prompt_file(project_folder: Path, run: Run, tmp_path: Path) ->
         (["--engine", "refrence"], "did you mean 'reference'"),
         (["--minutes", "0.05", "-c", "1", "-c", "2", "-c", "4"], "raise --minutes"),
         (["--name", "../up"], "study"),
+        (["--meter", "rapl"], "engine 'scripted' brings its own meter and cannot be read by 'rapl'"),
     ],
 )
 def test_wrong_input_is_one_sentence(project_folder: Path, run: Run, arguments: list[str], words: str) -> None:

@@ -191,22 +191,27 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
     savings = {(p["drafter"], p["concurrency"]): p for p in document["pairs"]}
     table = Table(title=f"{context.study}: energy {document['energy']}", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("drafter", "n", "J/token", "A", "ms/token", "W", "saving", "speed-up", "counts"):
-        words = heading in ("drafter", "counts")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=heading != "counts")
+        table.add_column(heading, justify="left" if heading in ("drafter", "counts") else "right", no_wrap=True)
+    lost = []
     for cell in sorted(document["cells"], key=lambda c: (c["concurrency"], c["drafter"] != "plain", c["drafter"])):
         if cell["role"] != "cell":
             continue
         pair = savings.get((cell["drafter"], cell["concurrency"]))
         saving = "–" if pair is None else f"{100 * pair['saving']:+.1f} %"
         speedup = "–" if pair is None else f"{pair['speedup']:.2f}"
-        reason = cell.get("validity_reason")
+        counts = cell["validity"] == "valid"
+        if not counts:
+            why = cell.get("validity_reason") or cell["status"]
+            lost.append(f"{cell['drafter']} at {cell['concurrency']} does not count: {why}")
         table.add_row(
             cell["drafter"], str(cell["concurrency"]), _n(cell["j_per_token"]), _n(cell["committed_per_round"]),
             _n(cell["itl_mean_ms"]), _n(cell["power_mean_w"]), saving, speedup,
-            "yes" if cell["validity"] == "valid" else f"no: {reason or cell['status']}",
+            "yes" if counts else "no",
         )  # fmt: skip
     console = Console()
     console.print(table)
+    for sentence in lost:
+        console.print(sentence, highlight=False)
     drift = document["block_drift"]
     closing = "not measured (no time was left)" if drift is None else f"{100 * drift:+.1f} %"
     console.print(

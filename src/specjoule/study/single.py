@@ -18,7 +18,7 @@ from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import load_corpus
 from specjoule.study.catalogue import Architecture, Checkpoint, Corpus, Entry, Model
 from specjoule.study.load import load_study, study_from_mapping
-from specjoule.study.model import PLAIN, Study
+from specjoule.study.model import PLAIN, VIRTUAL_ENGINES, Study
 
 SCALES: tuple[tuple[int, float], ...] = (
     (16, 10.0),
@@ -68,7 +68,7 @@ def single_study(base: Path, wish: Wish) -> tuple[Study, float]:
         raw["engine"] = {"name": wish.engine, "settings": {}}
     if wish.meter is not None:
         raw["meter"] = {**raw.get("meter", {}), "name": wish.meter}
-    if raw.get("engine", {}).get("name") in ("scripted", "simulated"):
+    elif raw.get("engine", {}).get("name") in VIRTUAL_ENGINES:
         raw["meter"] = {"name": "simulated"}
     raw.update({"study": wish.name, "title": "One paired measurement", **wish.overrides})
     drafters = [PLAIN, *(d for d in wish.drafters if d != PLAIN)]

@@ -85,5 +85,8 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (pa.ArrowException, ValueError) as error:
-        raise StoreError(f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]})") from error
+        raise StoreError(
+            f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]}); delete it, and if it is one of a "
+            "study's raw files the next run makes it anew from the store"
+        ) from error
     return table
