@@ -6,15 +6,19 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;margin:1.5rem auto;max-width:72rem;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;margin:1.5rem auto;max-width:90rem;padding:0 1rem}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:1.6rem}
 table{border-collapse:collapse;font-size:13px;margin:.6rem 0}
 th,td{border-bottom:1px solid #ddd;padding:.25rem .6rem;text-align:left;vertical-align:top}
 th{background:#f4f4f4;position:sticky;top:0}td.n{text-align:right;font-variant-numeric:tabular-nums}
-table.frame td{white-space:nowrap}
+table.frame td{max-width:20rem}table.frame td.n,table.frame td.s{white-space:nowrap}
 .wide{overflow-x:auto}.note{background:#fff6e0;border-left:4px solid #e69f00;padding:.5rem .8rem}
 .ok{background:#eaf6f0;border-left:4px solid #009e73;padding:.5rem .8rem}code{background:#f4f4f4;padding:0 .2rem}
 """
+
+
+SHORT = 24
+"""A text of so few letters, a name as a rule, is not broken over lines."""
 
 
 def page(title: str, *parts: str) -> str:
@@ -37,13 +41,13 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = (), kind: str = "") -> str:
-    """Return a table of texts; columns marked numeric are set flush right, cells of kind 'frame' never wrapped."""
+    """Return a table of texts; columns marked numeric are set flush right, kind 'frame' wraps long texts only."""
     aligned = [*numeric, *[False] * (len(heads) - len(numeric))]
     head = "".join(f"<th>{escape(h)}</th>" for h in heads)
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="n">{escape(v)}</td>' if n else f"<td>{escape(v)}</td>"
+            f'<td class="{"n" if n else "s" if len(v) <= SHORT else ""}">{escape(v)}</td>'
             for v, n in zip(row, aligned, strict=True)
         )
         + "</tr>\n"

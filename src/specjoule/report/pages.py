@@ -14,7 +14,7 @@ from specjoule.report.html import facts, heading, page, paragraph, table
 from specjoule.study.model import Study
 from specjoule.tables.items import ITEMS, Item
 from specjoule.tables.labels import label
-from specjoule.tables.render import format_value
+from specjoule.tables.render import format_value, narrowed
 
 PAGES: tuple[str, ...] = ("about", "exclusions", "drift", "versions")
 """Pages beside one for each table, by the name of their file."""
@@ -72,7 +72,7 @@ def about(study: Study, manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
         heading("Method"), facts(METHOD),
         heading("What not to conclude"), "<ul>", *[f"<li>{_text(c)}</li>" for c in caveats], "</ul>",
         heading("Tables and figures"),
-        table(["name", "question", "rule"], [(i.name, i.question, i.rule) for i in ITEMS.values()]),
+        table(["Name", "Question", "Rule"], [(i.name, i.question, i.rule) for i in ITEMS.values()]),
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def exclusions(manifest: Mapping[str, Any]) -> str:
         "Exclusions",
         paragraph("Rules were fixed before the data; a cell that is left out is kept in the raw files."),
         table(
-            ["reason", "cells", "meaning"], [(k, str(v), known.get(k, "")) for k, v in counts.items()], (False, True)
+            ["Reason", "Cells", "Meaning"], [(k, str(v), known.get(k, "")) for k, v in counts.items()], (False, True)
         ),
         heading("Cell by cell"),
         table([label(c) for c in columns], [[format_value(cell.get(c)) for c in columns] for cell in listed]),
@@ -120,16 +120,22 @@ def drift(records: Sequence[Mapping[str, Any]], limit: float) -> str:
                 beyond = value is not None and abs(value) > limit
                 board = str(segment.get("gpu_name") or "–")
                 words += " (beyond the limit)" if beyond else ""
-                lines.append((record["block_id"], segment["segment_id"], board, segment["outcome"], words, ratios))
+                capture = "on" if item["capture"] else "off"
+                clock = "default" if item["locked_mhz"] is None else f"{item['locked_mhz']} MHz"
+                place = (record["block_id"], segment["segment_id"], board, capture, clock)
+                lines.append((*place, segment["outcome"], words, ratios))
     return page(
         "Drift",
         paragraph(
             "Closing plain's energy per token over the first plain's, minus 1: plain against plain, so it is also what "
             f"a launch alone changes. Beyond {100 * limit:g} % every row of the segment is invalid."
         ),
-        table(["block", "segment", "board", "outcome", "drift", "closing / first, by reference cell"], lines),
+        table(
+            ["Block", "Segment", "Board", "Capture", "Clock", "Outcome", "Drift", "Closing / first, by reference cell"],
+            lines,
+        ),
         heading("Settings beyond speculation that differ between a drafter's launch and plain's"),
-        table(["block", "drafter", "against", "kind", "setting", "plain", "drafter's"], differences)
+        table(["Block", "Drafter", "Against", "Kind", "Setting", "Plain", "Drafter's"], differences)
         if differences
         else paragraph("None."),
     )
@@ -160,8 +166,10 @@ def versions(manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
 def table_page(item: Item, frame: pd.DataFrame, shown: Sequence[str] | None, provenance: str) -> str:
     """One table of the study for reading on a screen."""
     columns = [c for c in (shown or frame.columns) if c in frame.columns]
+    view, everywhere = narrowed(frame[columns])
     return page(
-        item.question, paragraph(f"Energy: {provenance}."), paragraph(item.rule), frame_table(frame[columns]),
+        item.question, paragraph(f"Energy: {provenance}.", "note"), paragraph(item.rule + everywhere),
+        frame_table(view),
         paragraph(f"All columns at full precision: {item.name}.csv; for a write-up: {item.name}.tex."),
     )  # fmt: skip
 

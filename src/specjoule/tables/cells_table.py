@@ -13,8 +13,9 @@ COLUMNS: tuple[str, ...] = (
     "segment_id", "cell_hash",
 )  # fmt: skip
 SHOWN: tuple[str, ...] = (
-    "model", "gpu", "drafter", "concurrency", "corpus", "seed", "capture", "status", "validity", "reasons",
-    "realized_batch", "j_per_token", "committed_per_round", "itl_mean_ms", "power_mean_w",
+    "model", "gpu", "drafter", "concurrency", "corpus", "context_tokens", "seed", "replicate", "capture", "locked_mhz",
+    "instrumentation", "role", "status", "validity", "reasons", "realized_batch", "j_per_token", "committed_per_round",
+    "itl_mean_ms", "power_mean_w",
 )  # fmt: skip
 
 

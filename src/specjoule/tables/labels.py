@@ -31,4 +31,5 @@ LABELS: dict[str, str] = {
 
 def label(column: str) -> str:
     """Return the heading of a column; an unlisted name is shown as it is, with its unit suffix readable."""
-    return LABELS.get(column, column.replace("_", " "))
+    words = column.replace("_", " ")
+    return LABELS.get(column, words[:1].upper() + words[1:])

@@ -36,8 +36,8 @@ def write_table(
     The CSV holds every column at full precision and a `provenance` column, so that the words travel with the numbers.
     Markdown and LaTeX show `columns` (default: all), with headings from `labels` and four significant digits, the
     caption, the provenance, and what was left out: counts by reason code. `excluded` is those counts or the frame of
-    excluded cells (its `reason` column is counted). LaTeX, meant for a page's width, leaves out columns without a value
-    and says those with a single one in its caption.
+    excluded cells (its `reason` column is counted). Columns without any value are in the CSV only; LaTeX, meant for a
+    page's width, also says those with a single one in its caption.
     """
     directory.mkdir(parents=True, exist_ok=True)
     shown = [c for c in (columns or tuple(df.columns)) if c in df.columns]
@@ -108,6 +108,7 @@ def _cells(view: pd.DataFrame) -> tuple[list[str], list[list[str]], list[bool]]:
 
 
 def _markdown(view: pd.DataFrame, caption: str, provenance: str, note: str) -> str:
+    view = view.dropna(axis="columns", how="all") if len(view) else view
     heads, body, numeric = _cells(view)
     escape: Callable[[str], str] = lambda s: s.replace("|", "\\|").replace("\n", " ")  # noqa: E731
     lines = [caption, "", f"**Energy: {provenance}.** {note}", ""]
@@ -124,7 +125,7 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX.get(ch, ch) for ch in text)
 
 
-def _narrowed(view: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def narrowed(view: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Leave out columns without any value, and those with one value only, which a sentence says instead."""
     told = view.replace("", None).dropna(axis="columns", how="all")
     if len(told) < 2:
@@ -146,7 +147,7 @@ def _stacked(heading: str, side: str) -> str:
 
 
 def _latex(view: pd.DataFrame, name: str, caption: str, provenance: str, note: str) -> str:
-    view, everywhere = _narrowed(view)
+    view, everywhere = narrowed(view)
     caption += everywhere
     heads, body, numeric = _cells(view)
     spec = "".join("r" if n else "l" for n in numeric)
