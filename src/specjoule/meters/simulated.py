@@ -14,7 +14,7 @@ from specjoule.engines.simulated.board import SimulatedBoard, Timeline
 from specjoule.meters.base import BOARD, F64, I64, BoardInfo, Calibration, MeterName, Refreshes, Samples, Trace
 
 _BEYOND = 5
-"""Refreshes recorded before and after what a trace is asked for."""
+"""Refreshes, as often as they are seen, recorded before and after what a trace is asked for."""
 _TABLE = 4096
 
 
@@ -34,6 +34,7 @@ class SimulatedMeter:
         self._poll = poll_ms * 1e6
         self._call = p.call_ms * 1e6
         self._lag = p.lag_ms * 1e6
+        self._beyond = (_BEYOND + 0.5) * max(self._period, self._poll)
         self._offset_j = float(rng.uniform(1e5, 1e7))
         error = p.lag_error_ms * float(np.clip(rng.standard_normal(), -1.9, 1.9))
         self.calibration = Calibration(
@@ -76,14 +77,13 @@ class SimulatedMeter:
 
     def trace(self, start_ns: int, end_ns: int) -> Trace:
         """Return what the sampler saw, five refreshes beyond both ends; the board idles on for the later ones."""
-        beyond = (_BEYOND + 0.5) * self._period
-        until = end_ns + beyond + self._lag + self._call
+        until = end_ns + self._beyond + self._lag + self._call
         if self.clock.now_ns() < until:
             self.clock.advance_ns(int(until) + 1 - self.clock.now_ns())
         self.board.idle_until(self.clock.now_ns())
-        first = max(start_ns - beyond, float(self.board.opened_ns))
+        first = max(start_ns - self._beyond, float(self.board.opened_ns))
         line = self.board.timeline(first - self._lag - 1.1e9, until)
-        number, times = self._refreshes(first, end_ns + beyond)
+        number, times = self._refreshes(first, end_ns + self._beyond)
         seen = times - self._lag
         joules = line.energy(seen)
         offset = np.full(times.size, self._offset_j)
@@ -94,9 +94,11 @@ class SimulatedMeter:
         counter = np.floor((joules + offset) / resolution) * resolution
         # By the refresh's own number: a table read from each trace's start would date every window's edges alike.
         started = times - self._dating[number % _TABLE] * self._poll - self._call / 2
-        keep = np.ones(times.size, dtype=bool)
         read_start = started.astype(np.int64)
         read_end = read_start + round(self._poll + self._call)
+        # A value that the next one replaced before it was read was never seen.
+        keep = np.ones(times.size, dtype=bool)
+        keep[:-1] = read_end[:-1] - self._call / 2 <= times[1:]
         for quiet in (self.frozen_ns, self.gap_ns):
             if quiet is not None:
                 keep &= ~((times > quiet[0]) & (times < quiet[1]))
@@ -106,8 +108,10 @@ class SimulatedMeter:
             if first_after.size and (times < self.gap_ns[0]).any():
                 read_start[first_after[0]] = self.gap_ns[0]
         read_start, read_end = read_start[keep], read_end[keep]
+        # The read that saw one value is the first that may have been the last before the next.
+        read_start[1:] = np.maximum(read_start[1:], read_end[:-1] - round(self._call))
         refreshes = Refreshes(read_start, read_end, counter[keep])
-        return Trace({BOARD: refreshes}, self._samples(line, first, end_ns + beyond))
+        return Trace({BOARD: refreshes}, self._samples(line, first, end_ns + self._beyond))
 
     def _samples(self, line: Timeline, first: float, last: float) -> dict[str, Samples]:
         p = self.board.p.meter

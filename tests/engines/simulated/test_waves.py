@@ -199,6 +199,27 @@ def test_the_counter_never_runs_backwards_and_is_dated_between_two_reads(rehears
     assert set(trace.samples) >= {"power_w", "power_average_w", "sm_clock_mhz", "temperature_c", "throttle_bits"}
 
 
+@pytest.mark.parametrize("poll_ms", [50.0, 90.0, 200.0, 1000.0])
+def test_a_slow_poll_sees_fewer_values_and_still_in_order(rehearsal: Study, poll_ms: float) -> None:
+    file = rehearsal.file.model_copy(update={"meter": rehearsal.file.meter.model_copy(update={"poll_ms": poll_ms})})
+    engine, meter = started(rehearsal.model_copy(update={"file": file}), "Qwen3-8B", "H100", "plain")
+    errors = []
+    for i in range(12):
+        engine.clock.sleep_s(6.0 + 0.0137 * i)
+        result = engine.run(batch(16))
+        r = meter.trace(result.submit_ns, result.end_ns).refreshes[BOARD]
+        assert (np.diff(r.read_start_ns) >= 0).all() and (np.diff(r.read_end_ns) > 0).all()
+        assert (np.diff(r.t_ns) > 0).all() and (np.diff(r.counter_j) > 0).all()
+        assert len(r) <= (r.t_ns[-1] - r.t_ns[0]) / (1e6 * max(80.0, 0.7 * poll_ms)) + 2
+        found = window_energy(
+            r, result.submit_ns, result.end_ns, edges="generation", calibration=meter.calibration, power_limit_w=700.0
+        )
+        if found.energy_j is not None and found.uncertainty_j is not None:
+            truth = meter.true_energy_j(result.submit_ns, result.end_ns)
+            errors.append(abs(found.energy_j - truth) / max(found.uncertainty_j, 1e-9))
+    assert len(errors) >= 10 and sum(e <= 1 for e in errors) >= 0.8 * len(errors)
+
+
 def test_power_never_exceeds_the_limit_and_the_cap_shows(rehearsal: Study) -> None:
     engine, meter = started(rehearsal, "Qwen3-4B", "H200", "DFlash-16")
     result = engine.run(batch(64))
