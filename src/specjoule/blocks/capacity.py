@@ -16,6 +16,7 @@ def expected_capacity(study: Study, cell: Cell, running_limit: int) -> tuple[int
     catalogue, or the simulated boards are not installed).
     """
     try:
+        from specjoule.engines.simulated import study_parameters
         from specjoule.engines.simulated.memory import plan_memory
         from specjoule.engines.simulated.parameters import find_parameters, load_parameters
         from specjoule.engines.simulated.workload import draft_network, draft_weight_bytes, target_network
@@ -24,8 +25,8 @@ def expected_capacity(study: Study, cell: Cell, running_limit: int) -> tuple[int
     model, drafter, gpu = study.models[cell.model], study.drafters[cell.drafter], study.gpus[cell.gpu]
     if gpu.memory_bytes is None:
         return None
-    named = study.file.engine.settings.get("parameters") if study.file.engine.name == "simulated" else None
-    parameters = load_parameters(find_parameters(study.root, named))
+    simulated = study.file.engine.name == "simulated"
+    parameters = study_parameters(study) if simulated else load_parameters(find_parameters(study.root, None))
     target = target_network(model, parameters.kernels)
     draft = draft_network(drafter, model, target, parameters.kernels, parameters.draft)
     prompt = cell.context_tokens or study.file.protocol.max_prompt_tokens or PROMPT_TOKENS

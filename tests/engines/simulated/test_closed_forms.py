@@ -6,13 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specjoule.clock import VirtualClock
 from specjoule.engines.simulated.acceptance import World, expected_committed, logit, survival, uniforms
 from specjoule.engines.simulated.board import SimulatedBoard
+from specjoule.engines.simulated.memory import MemoryPlan, plan_memory
 from specjoule.engines.simulated.parameters import find_parameters, load_parameters
 from specjoule.engines.simulated.physics import Physics, Spread
-from specjoule.engines.simulated.workload import expert_reach, pass_cost, target_network
+from specjoule.engines.simulated.workload import (
+    draft_network,
+    draft_weight_bytes,
+    expert_reach,
+    pass_cost,
+    target_network,
+)
 from specjoule.study.model import Study
 from tests.engines.simulated.conftest import IDEAL, NO_SPREAD, ROOT, batch, make_prompts, started, with_settings
 
@@ -148,6 +157,39 @@ def test_rollback_memory_is_n_k_snapshots(rehearsal: Study) -> None:
     engine, _ = started(rehearsal, "Qwen3.6-27B", "H200", "MTP-4", sizes=(16,))
     rollback = engine._launch.plan.rollback_bytes  # type: ignore[union-attr]
     assert rollback == pytest.approx((16 + 1) * 4 * 153.9e6)
+
+
+@given(
+    st.floats(30e9, 150e9), st.sampled_from([("Qwen3.6-27B", "MTP-4"), ("Qwen3.6-27B", "DFlash-16"),
+    ("Qwen3.6-35B-A3B", "DFlash-16"), ("Gemma-4-31B", "plain")]), st.integers(1, 256), st.integers(200, 20_000),
+)  # fmt: skip
+def test_a_limit_that_does_not_start_names_the_highest_that_runs_whole(
+    rehearsal: Study, memory_bytes: float, pair: tuple[str, str], limit: int, tokens: int
+) -> None:
+    p = load_parameters(PATH)
+    model, drafter = rehearsal.models[pair[0]], rehearsal.drafters[pair[1]]
+    target = target_network(model, p.kernels)
+    draft = draft_network(drafter, model, target, p.kernels, p.draft)
+
+    def plan(running_limit: int) -> MemoryPlan:
+        return plan_memory(
+            memory_bytes=memory_bytes, target=target, draft_weight_bytes=draft_weight_bytes(drafter, model, draft),
+            draft_kv_bytes=draft.kv_bytes if draft else 0.0, verify_width=drafter.verify_width,
+            running_limit=running_limit, captured_batches=4, tokens_per_request=tokens, p=p.memory,
+        )  # fmt: skip
+
+    asked = plan(limit)
+    assert 0 <= asked.capacity <= limit
+    if asked.reason is None:
+        assert asked.capacity >= 1
+        return
+    assert asked.capacity < limit
+    if asked.capacity:
+        whole, beyond = plan(asked.capacity), plan(asked.capacity + 1)
+        assert whole.reason is None and whole.capacity == asked.capacity
+        assert beyond.reason is not None or beyond.capacity <= asked.capacity
+    elif target.state_bytes:
+        assert plan(1).reason is not None
 
 
 def test_uniform_numbers_are_uniform_and_independent_of_count() -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from specjoule.blocks.block import make_blocks
+from specjoule.blocks.capacity import expected_capacity
 from specjoule.cells.expand import Pool, expand, load_pools
 from specjoule.engines.simulated import open_simulated
 from specjoule.engines.simulated.parameters import find_parameters, load_parameters, sources
@@ -173,6 +174,13 @@ def test_a_board_without_peaks_is_refused_when_the_study_is_read() -> None:
     study["grids"]["scale"]["gpus"] = ["cpu"]
     with pytest.raises(ConfigurationError, match="gpu 'cpu' cannot be simulated: its entry lacks power_limit_w"):
         study_from_mapping(study, ROOT / "config" / "synthetic.yaml")
+
+
+def test_a_plan_expects_what_the_overridden_memory_holds(rehearsal: Study) -> None:
+    cell = next(c for c in expand(rehearsal, {n: Pool("x", 96) for n in rehearsal.corpora}) if c.model == "Qwen3-4B")
+    assert expected_capacity(rehearsal, cell, 64) == (64, None)
+    small = with_settings(rehearsal, overrides={"memory": {"static_fraction": 0.01}})
+    assert expected_capacity(small, cell, 64) == (0, "oom_load")
 
 
 @pytest.mark.parametrize("count", [168, 14_000])

@@ -15,7 +15,8 @@ class MemoryPlan:
     """What fits. `capacity` is 0 where not even one request does."""
 
     capacity: int
-    """Requests that can run at once with the reserved running limit."""
+    """Requests that can run at once with the reserved running limit; where that cannot be started, the highest limit
+    whose requests all run at once."""
     kv_tokens: int
     rollback_bytes: float
     reason: Reason | None
@@ -53,8 +54,8 @@ def plan_memory(
     rollback = (running_limit + p.reserve_pool_slot) * target.state_bytes * snapshots
     if per_slot:
         left = room - (running_limit + p.reserve_pool_slot) * per_slot
-        if left <= kv_request:
-            fitting = math.floor((room - kv_request) / per_slot) - p.reserve_pool_slot
+        if left < kv_request:
+            fitting = math.floor((room - p.reserve_pool_slot * per_slot) / (per_slot + kv_request))
             return MemoryPlan(max(0, fitting), 0, rollback, Reason.OOM_LOAD)
         room = left
     if kv_request <= 0:
