@@ -38,6 +38,12 @@ def test_constant_power_has_the_energy_computed_by_hand(rehearsal: Study) -> Non
     # 2 s at 118 + 400 W, 3 s at 118 + 100 W.
     assert board.energy_between(start, start + 5_000_000_000) == pytest.approx(2 * 518 + 3 * 218, rel=1e-12)
     assert board.energy_between(start + 1_000_000_000, start + 3_000_000_000) == pytest.approx(518 + 218, rel=1e-12)
+    for _ in range(100):
+        board.run(np.array([1.0]), np.array([100.0]), np.array([full]), None, np.zeros(1, dtype=np.int64))
+    late = board.clock.now_ns()
+    assert board.energy_between(late - 10_000_000_000, late) == pytest.approx(10 * 218, rel=1e-12)
+    with pytest.raises(ValueError, match="is kept from"):
+        board.energy_between(start, late)
 
 
 def test_a_plain_round_costs_weights_cache_and_operations(rehearsal: Study) -> None:

@@ -214,6 +214,11 @@ def test_a_partial_batch_never_exceeds_what_fits(rehearsal: Study) -> None:
     assert engine.run(batch(64, 16)).peak_batch_engine == fits
 
 
+def test_short_answers_end_early_too(rehearsal: Study) -> None:
+    engine, _ = started(with_settings(rehearsal, faults=[{"kind": "early_eos"}]), "Qwen3-8B", "H100", "DSpark-7")
+    assert sorted(r.committed_tokens for r in engine.run(batch(4, 6)).requests) == [4, 4, 6, 6]
+
+
 def test_drift_keeps_to_the_models_it_names(rehearsal: Study) -> None:
     for model, grows in (("Qwen3-8B", True), ("Qwen3-4B", False)):
         study = with_settings(rehearsal, faults=[{"kind": "drift", "models": ["Qwen3-8B"]}])

@@ -209,9 +209,14 @@ class SimulatedBoard:
         return self._joined
 
     def energy_between(self, start_ns: float, end_ns: float) -> float:
-        """Return the exact energy between two times, J; the board idles up to `end_ns` if it must."""
+        """Return the exact energy between two times, J; the board idles up to `end_ns` if it must.
+
+        Raises ValueError for times that are no longer kept: a part of the truth is none.
+        """
         self.idle_until(int(end_ns))
         part = self.timeline(start_ns, end_ns)
+        if start_ns < part.edges[0]:
+            raise ValueError(f"the timeline is kept from {part.edges[0]:.0f} ns on, not from {start_ns:.0f} ns")
         return float(
             part.energy(np.asarray(end_ns, dtype=np.float64)) - part.energy(np.asarray(start_ns, dtype=np.float64))
         )

@@ -280,7 +280,7 @@ class SimulatedEngine:
             limit = np.minimum(limit, natural + 1)
         elif "early_eos" in faults:
             early = _some(batch, faults["early_eos"])
-            limit = np.where(early, np.minimum(limit, np.maximum(8, limit * 4 // 5)), limit)
+            limit = np.where(early, np.maximum(1, limit * 4 // 5), limit)
         return answers, tokens, limit
 
     def _count(self, prompt: Prompt) -> int:
