@@ -146,6 +146,23 @@ def test_raw_files_deleted_by_the_workflow_come_back_from_the_store(project: Pro
     assert all(project.raw_file(c).exists() for c in project.blocks[0].cells)
 
 
+@pytest.mark.parametrize("harm", ["deleted", "truncated", "changed", "changed, times kept"])
+def test_a_raw_file_harmed_between_two_looks_of_one_run_is_mended(project: Project, harm: str) -> None:
+    Bench(project).measure()
+    cell = project.blocks[0].cells[0]
+    store, raw = BlockStore(project.store, project.name, project.blocks[0].id), project.raw_file(cell)
+    assert store.build_raw(cell, raw)
+    whole, times = raw.read_bytes(), raw.stat()
+    if harm == "deleted":
+        raw.unlink()
+    else:
+        raw.write_bytes(whole[:-1] if harm == "truncated" else whole[:-1] + b"?")
+        if harm == "changed, times kept":
+            os.utime(raw, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert store.build_raw(cell, raw)
+    assert raw.read_bytes() == whole
+
+
 def test_a_damaged_store_file_is_set_aside_and_its_cell_measured_again(project: Project) -> None:
     bench = Bench(project)
     bench.measure()

@@ -28,7 +28,7 @@ from specjoule.windows.io import read_window_table, write_window_table
 from specjoule.windows.validity import attempt_outcome, judge_rows
 
 Stamp = tuple[Path, int, int]
-"""A file's path, size and time, ns: another content has another one."""
+"""A file's path, size and time of its last change of any kind, ns: another content has another one."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _named(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
 
 def _stamp(path: Path) -> Stamp:
     stat = path.stat()
-    return path, stat.st_size, stat.st_mtime_ns
+    return path, stat.st_size, stat.st_ctime_ns
 
 
 def _copy_if_different(source: Path, output: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from specjoule.blocks.block import make_blocks
 from specjoule.blocks.devices import open_devices
-from specjoule.blocks.runner import BlockFailed, Folders, measure_block
+from specjoule.blocks.runner import BlockFailed, Event, Folders, measure_block
 from specjoule.cells.expand import expand, load_pools
 from specjoule.engines.base import EngineInfeasible
 from specjoule.engines.simulated.faults import KINDS, parse_faults
@@ -71,6 +72,37 @@ def test_without_faults_everything_is_valid_and_says_simulated(rehearsal: Study,
         if r["window"] == "generation":
             assert r["energy_true_j"] == pytest.approx(r["energy_j"], rel=0.02)
             assert r["power_mean_w"] <= 1.2 * r["power_limit_w"]
+
+
+def test_the_same_study_gives_the_same_rows_and_a_restart_the_same_texts(rehearsal: Study, tmp_path: Path) -> None:
+    study = small(rehearsal, [{"kind": "meter_gap", "times": 1}], drafters=("plain", "DSpark-7", "ngram-4"))
+    block = make_blocks(expand(study, load_pools(study)))[0]
+
+    def rows(name: str, stops: bool = False) -> list[dict[str, Any]]:
+        done: list[Event] = []
+        folders = Folders(*(tmp_path / name / part for part in ("raw", "store", "cache", "logs")))
+        for stop in ((lambda: len(done) >= 4), lambda: False) if stops else (lambda: False,):
+            with contextlib.suppress(BlockFailed):
+                measure_block(
+                    study, block, folders, lambda: open_devices(study, study.gpus[block.gpu], block.id, 1),
+                    watch=done.append, should_stop=stop,
+                )  # fmt: skip
+        found = [r for f in sorted(folders.raw.rglob("*.parquet")) for r in read_window_table(f).to_pylist()]
+        assert len({r["segment_id"] for r in found}) == (2 if stops else 1)
+        return found
+
+    once = rows("once")
+    host = {"segment_id", "started_at", "wall_offset_ns", "load_average", "git_commit"}
+    assert [{k: v for k, v in r.items() if k not in host} for r in once] == [
+        {k: v for k, v in r.items() if k not in host} for r in rows("again")
+    ]
+    assert len(once) > 2 * len(block.cells), "the struck cell was tried once more"
+
+    def texts(found: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+        kept = ("drafter", "wave", "gpu_uuid", "rounds", "steps", "accepted_draft_tokens", "cut_tokens", "eos_requests")
+        return {tuple(r[k] for k in kept) for r in found if r["window"] == "generation"}
+
+    assert texts(rows("restarted", stops=True)) == texts(once)
 
 
 @pytest.mark.parametrize(
