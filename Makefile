@@ -21,7 +21,7 @@ setup-test:
 	@requirements/setup.sh reference,slurm,dev,notebooks,docs
 
 run: setup-run
-	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --quiet rules --rerun-incomplete --nolock
+	@PATH="$$(cd "$(BIN)" && pwd):$$PATH" python -m snakemake --quiet rules --rerun-incomplete --nolock
 
 test: setup-test
 	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct

@@ -8,7 +8,8 @@ venv=${VENV:-.venv}
 say() { printf '%s\n' "$*" >&2; }
 stop() { say "error: $1"; exit 1; }
 
-wanted=$(cat requirements/lock.txt pyproject.toml requirements/setup.sh | cksum)
+# With the folder's own name: what is installed points back to it, and a copied checkout would run the other one's code.
+wanted=$( (cat requirements/lock.txt pyproject.toml requirements/setup.sh; pwd -P) | cksum)
 stamp="$venv/.installed-$(printf '%s' "$extras" | tr ',' '-')"
 if [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 

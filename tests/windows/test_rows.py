@@ -250,7 +250,7 @@ def test_drift_beyond_its_limit_invalidates_the_segment(project: Project, rows: 
     [
         (lambda p: None, "no such file"),
         (lambda p: p.mkdir(), "is a folder"),
-        (lambda p: p.write_bytes(b""), "not a whole Parquet file .*; delete it, and"),
+        (lambda p: p.write_bytes(b""), "not a whole Parquet file .*; if it is one of a study's raw files, delete it"),
         (lambda p: p.write_bytes(b"\x00binary" * 50), "not a whole Parquet file"),
         (lambda p: pq.write_table(pa.table({"a": [1]}), p), "not one of raw windows"),
         (

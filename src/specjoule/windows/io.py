@@ -86,7 +86,7 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
         raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (pa.ArrowException, ValueError) as error:
         raise StoreError(
-            f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]}); delete it, and if it is one of a "
-            "study's raw files the next run makes it anew from the store"
+            f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]}); if it is one of a study's raw "
+            "files, delete it: the next run makes it anew from the store"
         ) from error
     return table
