@@ -189,7 +189,13 @@ def _print(context: Context, files: list[str], stopped: str | None) -> None:
 
     document = _document(context, files, stopped)
     savings = {(p["drafter"], p["concurrency"]): p for p in document["pairs"]}
-    table = Table(title=f"{context.study}: energy {document['energy']}", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"{context.study}: energy {document['energy']}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for heading in ("drafter", "n", "J/token", "A", "ms/token", "W", "saving", "speed-up", "counts"):
         table.add_column(heading, justify="left" if heading in ("drafter", "counts") else "right", no_wrap=True)
     lost = []
