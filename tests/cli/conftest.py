@@ -35,12 +35,12 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call `specjoule` with these arguments."""
+    """Call `specjoule` with these arguments, in a terminal of so many columns."""
     from specjoule.cli.app import main
 
-    def call(*arguments: object) -> Ran:
+    def call(*arguments: object, columns: int = 200) -> Ran:
         monkeypatch.setattr(sys, "argv", ["specjoule", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", str(columns))
         capsys.readouterr()
         try:
             main()
