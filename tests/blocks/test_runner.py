@@ -245,6 +245,19 @@ def test_a_pool_smaller_than_a_batch_is_infeasible_with_its_size(project_folder:
     bench = edited(project_folder, lambda s: s["grids"]["base"].update(concurrency=[1, 97]))
     big = [e for e in bench.measure() if "/c97/" in e["path"] and e["role"] == "cell"]
     assert {(e["status"], e["reason"]) for e in big} == {("infeasible", "not_enough_prompts")}
+    assert len(big) == 2
+    assert roles(bench.new)["cell", "ngram-4"] == 2
+
+
+def test_no_engine_is_started_or_warmed_for_a_batch_that_no_corpus_fills(
+    project_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed = []
+    monkeypatch.setattr(scripted.ScriptedEngine, "warm_up", lambda self, n, prompts, tokens: warmed.append(n))
+    bench = edited(project_folder, lambda s: s["grids"]["base"].update(concurrency=[1, 97, 98]))
+    bench.measure()
+    launches = [e["drafter"] for e in bench.journal().events() if e["event"] == LAUNCH]
+    assert launches == ["plain", "ngram-4", "plain"] and set(warmed) == {1}
 
 
 def test_both_sides_of_a_pair_see_the_same_prompts(project: Project) -> None:

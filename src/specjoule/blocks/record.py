@@ -87,11 +87,11 @@ def _under_present_names(
     """Return the launches with the names that their cells' drafters have now; names are no part of a cell's hash."""
     drafters = {cell.hash: cell.drafter for cell in block.cells}
     names = {
-        (e["segment_id"], e.get("launch")): drafters[e["cell_hash"]]
+        (e["segment_id"], e["drafter"]): drafters[e["cell_hash"]]
         for e in events
         if e["event"] == CELL and e["cell_hash"] in drafters
     }
-    return [{**e, "drafter": names.get((e["segment_id"], e["launch"]), e["drafter"])} for e in launches]
+    return [{**e, "drafter": names.get((e["segment_id"], e["drafter"]), e["drafter"])} for e in launches]
 
 
 def settings_compared(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -174,7 +174,7 @@ def _measure_segment(
     launches = plan_segment(block, wanted, state.segments, study.file.protocol.reference_cells)
     pools = {
         name: draw(load_corpus(Path(study.root) / study.corpora[name].path, name), block.seed)
-        for name in {c.corpus for c in wanted}
+        for name in {c.corpus for c in block.cells}
     }
     devices = open_block_devices()
     if devices.note:
@@ -252,8 +252,12 @@ def _measure_launch(segment: _Segment, launch: Launch) -> None:
     Transient trouble ends the engine; the cell it struck is tried once more on a fresh launch and then failed, the
     others go on. A start that runs out of memory is tried again without its largest batch.
     """
-    concurrencies = sorted({c.concurrency for c in segment.block.cells if c.capture == launch.capture})
-    queue = _Queue(launch, list(launch.cells), concurrencies)
+    concurrencies = sorted(
+        {c.concurrency for c in segment.block.cells if c.capture == launch.capture and _can_fill(segment, c)}
+    )
+    for cell in (c for c in launch.cells if not _can_fill(segment, c)):
+        _record_infeasible(segment, launch, cell, _too_few_prompts(segment, cell))
+    queue = _Queue(launch, [c for c in launch.cells if _can_fill(segment, c)], concurrencies)
     while queue.left and not segment.should_stop():
         running: RunningLaunch | None = None
         try:
@@ -275,6 +279,20 @@ def _measure_launch(segment: _Segment, launch: Launch) -> None:
                 _fail(segment, launch, cell, Reason.COUNTS_MISSING, str(error))
         finally:
             segment.devices.engine.stop()
+
+
+def _can_fill(segment: _Segment, cell: Cell) -> bool:
+    """Say whether the corpus fills one batch; where it does not, no engine is started, warmed or made to capture."""
+    return len(segment.pools[cell.corpus]) >= cell.concurrency
+
+
+def _too_few_prompts(segment: _Segment, cell: Cell) -> EngineInfeasible:
+    size = len(segment.pools[cell.corpus])
+    return EngineInfeasible(
+        Reason.NOT_ENOUGH_PROMPTS,
+        f"the corpus '{cell.corpus}' holds {size} prompts and one batch needs {cell.concurrency}",
+        capacity_requests=size,
+    )
 
 
 def _prove(segment: _Segment, launch: Launch, running: RunningLaunch) -> None:
@@ -372,15 +390,8 @@ def _start(segment: _Segment, launch: Launch, concurrencies: tuple[int, ...]) ->
 
 
 def _measure_cell(segment: _Segment, launch: Launch, running: RunningLaunch, cell: Cell) -> None:
-    pool = segment.pools[cell.corpus]
-    if len(pool) < cell.concurrency:
-        raise EngineInfeasible(
-            Reason.NOT_ENOUGH_PROMPTS,
-            f"the corpus '{cell.corpus}' holds {len(pool)} prompts and one batch needs {cell.concurrency}",
-            capacity_requests=len(pool),
-        )
     for tried in range(2):
-        verdicts = _one_attempt(segment, launch, running, cell, pool)
+        verdicts = _one_attempt(segment, launch, running, cell, segment.pools[cell.corpus])
         # One automatic retry for trouble of the environment, none for content, none until a number pleases.
         if tried == 0 and not worth_another_attempt(verdicts):
             break
