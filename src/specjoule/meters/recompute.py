@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specjoule.meters.base import BOARD, Calibration, Refreshes, Samples, Trace
+from specjoule.meters.base import BOARD, Calibration, Refreshes, Trace
 from specjoule.meters.energy import Edges, WindowEnergy, WindowRules, window_energy
 from specjoule.meters.sampled import FAULT_PREFIX
 from specjoule.reasons import Reason
@@ -91,11 +91,3 @@ def empty_refreshes() -> Refreshes:
     """Return a counter that was never seen."""
     none = np.zeros(0, dtype=np.int64)
     return Refreshes(none, none, np.zeros(0))
-
-
-def samples_in(samples: Samples | None, start_ns: int, end_ns: int) -> Samples | None:
-    """Return the samples between two times; None where there are none."""
-    if samples is None:
-        return None
-    inside = (samples.t_ns >= start_ns) & (samples.t_ns <= end_ns)
-    return Samples(samples.t_ns[inside], samples.value[inside]) if inside.any() else None

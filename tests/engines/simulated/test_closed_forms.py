@@ -144,6 +144,8 @@ def test_drawn_rounds_recover_the_expectation_and_the_survival_curve(rehearsal: 
 def test_expert_reach() -> None:
     assert float(expert_reach(8, 4)) == pytest.approx(3.31, abs=5e-3)
     assert float(expert_reach(8, 16)) == pytest.approx(7.06, abs=5e-3)
+    assert float(expert_reach(8, 1, 3)) == pytest.approx(3)
+    assert float(expert_reach(8, 2, 4)) == pytest.approx(6)
 
 
 def test_a_pass_reads_the_experts_it_reaches(rehearsal: Study) -> None:

@@ -19,9 +19,12 @@ DTYPE_BYTES: Mapping[str, float] = {
 }  # fmt: skip
 
 
-def expert_reach(experts: float, q: F64 | float) -> F64:
-    """Return how many of `experts` equally likely experts `q` independent single choices touch, on average."""
-    return np.asarray(experts * -np.expm1(np.asarray(q, dtype=np.float64) * np.log1p(-1.0 / experts)))
+def expert_reach(experts: float, q: F64 | float, chosen: float = 1.0) -> F64:
+    """Return how many of `experts` equally likely experts `q` positions touch that choose `chosen` different ones each.
+
+    Choices are without replacement: one position misses a given expert with 1 - chosen / experts.
+    """
+    return np.asarray(experts * -np.expm1(np.asarray(q, dtype=np.float64) * np.log1p(-chosen / experts)))
 
 
 @dataclass(frozen=True)
@@ -222,9 +225,8 @@ def pass_cost(
     expert_bytes = np.zeros_like(positions)
     if network.experts:
         distinct = requests * (1.0 + (width - 1.0) * (1.0 - p.routing_overlap))
-        # k choices without replacement among the popular experts: one position misses a given one with 1 - k/M.
         popular = max(network.experts * p.expert_popular_share, network.experts_per_token + 1.0)
-        reached = popular * -np.expm1(distinct * np.log1p(-network.experts_per_token / popular))
+        reached = expert_reach(popular, distinct, network.experts_per_token)
         each = positions * network.experts_per_token / reached
         each = np.ceil(each / p.expert_tile_positions) * p.expert_tile_positions
         one = network.expert_parameters / network.experts
