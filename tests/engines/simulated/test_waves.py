@@ -230,6 +230,28 @@ def test_power_never_exceeds_the_limit_and_the_cap_shows(rehearsal: Study) -> No
     assert (bits & 0x4).any() and trace.samples["power_capped_share"].value.max() > 0.5
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "drafter", "count", "context", "ignore_eos"),
+    [
+        ("Qwen3-8B", "H200", "ngram-16", 128, None, False),
+        ("Qwen3-8B", "H200", "ngram-proposals-16", 128, None, False),
+        ("Gemma-4-12B", "H200", "ngram-proposals-2", 64, 1024, True),
+        ("Qwen3-4B", "H200", "ngram-16", 64, 1024, True),
+    ],
+)
+@pytest.mark.parametrize("capture", [True, False])
+def test_no_stretch_of_a_ragged_wave_exceeds_the_limit(
+    rehearsal: Study, model: str, gpu: str, drafter: str, count: int, context: int | None, ignore_eos: bool,
+    capture: bool,
+) -> None:  # fmt: skip
+    engine, _ = started(rehearsal, model, gpu, drafter, sizes=(count,), capture=capture)
+    result = engine.run(replace(batch(count, 512, ignore_eos=ignore_eos), context_tokens=context))
+    board, step_ns = engine.board, 20_000_000
+    times = np.arange(result.submit_ns, result.end_ns, step_ns, dtype=np.float64)
+    watts = np.diff(board.timeline(result.submit_ns, result.end_ns).energy(times)) / (step_ns / 1e9)
+    assert watts.max() < 1.02 * board.physics.limit_w
+
+
 def test_a_locked_clock_is_slower_and_draws_less(rehearsal: Study) -> None:
     plain = with_settings(rehearsal, overrides={"board": NO_SPREAD})
     power, time = [], []

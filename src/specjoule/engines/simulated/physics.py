@@ -13,10 +13,12 @@ import numpy as np
 from specjoule.engines.simulated.parameters import BoardParameters, KernelParameters
 from specjoule.engines.simulated.workload import Cost
 from specjoule.errors import ConfigurationError
-from specjoule.meters.base import F64
+from specjoule.meters.base import F64, I64
 from specjoule.study.catalogue import Gpu
 
 _CLOCK_STEPS = 32
+_SLACK = 1.01
+"""Over the power limit, that an interpolated clock may leave a step."""
 
 
 @dataclass(frozen=True)
@@ -151,24 +153,36 @@ class Physics:
         spread: Spread,
     ) -> tuple[StepCosts, F64]:
         """Return what steps cost and the clock of each: `wanted_mhz`, or what keeps its mean power at the limit."""
-        at_top = self.evaluate(verify, draft, gap_s, draft_gap_s, capture=capture, mhz=wanted_mhz, spread=spread)
-        size = verify.flop.shape[0]
-        # Costs change slowly over a wave: look at a few steps and interpolate; all clocks and steps in one go.
-        some = np.arange(size) if size <= 9 else np.linspace(0, size - 1, 9).round().astype(np.int64)
-        if float(_power(at_top, idle_w)[some].max()) <= self.limit_w:
-            return at_top, np.full(size, wanted_mhz)
-        part = (verify[some], None if draft is None else draft[some], gap_s[some], draft_gap_s[some])
-        clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
-        grid = _power(self.evaluate(*part, capture=capture, mhz=clocks[:, None], spread=spread), idle_w)
-        # Power falls with the clock: the first clock below the limit, and the share of the way to the one before it.
-        below = grid <= self.limit_w
-        i = np.where(below.any(axis=0), below.argmax(axis=0), _CLOCK_STEPS - 1)
-        before, columns = np.maximum(i - 1, 0), np.arange(some.size)
-        high, low = grid[before, columns], grid[i, columns]
-        share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
-        solved = np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before]))
-        mhz = np.asarray(solved if some.size == size else np.interp(np.arange(size), some, solved))
-        return self.evaluate(verify, draft, gap_s, draft_gap_s, capture=capture, mhz=mhz, spread=spread), mhz
+
+        def at(mhz: F64 | float, steps: I64 | slice = slice(None)) -> StepCosts:
+            part = verify[steps], None if draft is None else draft[steps], gap_s[steps], draft_gap_s[steps]
+            return self.evaluate(*part, capture=capture, mhz=mhz, spread=spread)
+
+        def limited(steps: I64) -> F64:
+            clocks = np.linspace(wanted_mhz, self.board.min_clock_mhz, _CLOCK_STEPS)
+            grid = _power(at(clocks[:, None], steps), idle_w)
+            # Power falls with the clock: the first one below the limit, and the share of the way to the one before it.
+            below = grid <= self.limit_w
+            i = np.where(below.any(axis=0), below.argmax(axis=0), _CLOCK_STEPS - 1)
+            before, columns = np.maximum(i - 1, 0), np.arange(steps.size)
+            high, low = grid[before, columns], grid[i, columns]
+            share = np.clip((high - self.limit_w) / np.maximum(high - low, 1e-9), 0.0, 1.0)
+            return np.asarray(np.where(i == 0, clocks[0], clocks[before] + share * (clocks[i] - clocks[before])))
+
+        step = at(wanted_mhz)
+        every = np.arange(verify.flop.shape[0])
+        mhz: F64 = np.full(every.size, wanted_mhz)
+        if float(_power(step, idle_w).max()) <= self.limit_w:
+            return step, mhz
+        # Costs change slowly over most of a wave: solve a few steps and interpolate, then those that this left above.
+        few = every if every.size <= 9 else np.linspace(0, every.size - 1, 9).round().astype(np.int64)
+        mhz = np.interp(every, few, limited(few))
+        step = at(mhz)
+        over = (_power(step, idle_w) > _SLACK * self.limit_w).nonzero()[0]
+        if over.size and every.size > few.size:
+            mhz[over] = limited(over)
+            step = at(mhz)
+        return step, mhz
 
 
 def _power(step: StepCosts, idle_w: float) -> F64:

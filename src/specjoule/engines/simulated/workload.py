@@ -106,7 +106,7 @@ class Cost:
         """All bytes moved."""
         return self.weight_bytes + self.expert_bytes + self.kv_bytes + self.other_bytes
 
-    def __getitem__(self, index: I64) -> Cost:
+    def __getitem__(self, index: I64 | slice) -> Cost:
         """Return the cost of some of the steps."""
         return replace(
             self,
