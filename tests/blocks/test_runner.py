@@ -452,3 +452,17 @@ def test_a_renamed_drafter_and_corpus_go_by_their_new_names_and_are_not_measured
     record = block_record(block, BlockStore(bench.project.store, bench.project.name, block.id))
     assert {launch["drafter"] for launch in record["segments"][0]["launches"]} == {"plain", "lookup-4"}
     assert [c["drafter"] for c in record["segments"][0]["settings_compared"]] == ["lookup-4"]
+
+
+def test_attempts_of_an_earlier_release_lie_beside_those_of_this_one(project: Project) -> None:
+    bench = Bench(project)
+    bench.measure()
+    for file in bench.journal().path.parent.rglob("*.parquet"):
+        table = pq.read_table(file)
+        pq.write_table(table.drop_columns(["load_average", "instrumentation"]), file)
+    cell = next(c for c in project.blocks[0].cells if c.drafter == "ngram-4")
+    bench.journal().append(REMEASURE, cell_hash=cell.hash, path=cell.path)
+    bench.measure()
+    rows = pq.read_table(project.raw_file(cell)).to_pylist()
+    assert {row["attempt"] for row in rows} == {1, 2}
+    assert all(row["load_average"] is None for row in rows if row["attempt"] == 1)

@@ -26,7 +26,8 @@ from specjoule.blocks.unpack import unpack
 from specjoule.cells.cell import Cell
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
-from specjoule.windows.io import read_window_table
+from specjoule.windows.io import conformed, read_window_table
+from specjoule.windows.schema import ARROW_SCHEMA
 from specjoule.workflow import Project
 
 
@@ -103,7 +104,7 @@ def _packed_tables(pack: Path, cell_hash: str) -> list[pa.Table]:
     try:
         with zipfile.ZipFile(pack) as archive:
             names = sorted(n for n in archive.namelist() if n.startswith(f"{cell_hash}/") and n.endswith(".parquet"))
-            return [pq.read_table(io.BytesIO(archive.read(name))) for name in names]
+            return [conformed(pq.read_table(io.BytesIO(archive.read(n))), ARROW_SCHEMA, pack / n) for n in names]
     except (zipfile.BadZipFile, OSError, pa.ArrowException) as error:
         raise StoreError(f"{pack}: cannot be read ({error})") from error
 

@@ -24,7 +24,7 @@ from specjoule.files import write_atomically
 from specjoule.meters.base import Calibration
 from specjoule.reasons import Reason, Validity
 from specjoule.study.model import ValidityConfig
-from specjoule.windows.io import read_window_table
+from specjoule.windows.io import conformed, read_window_table
 from specjoule.windows.judging import JUDGED_FIELDS, judge_table
 from specjoule.windows.nested import (
     LIST_FIELDS,
@@ -40,7 +40,6 @@ from specjoule.windows.nested import (
 from specjoule.windows.recompute import recompute_rows
 from specjoule.windows.schema import (
     ARROW_SCHEMA,
-    BY_NAME,
     COLLECTED,
     SCALARS,
 )  # fmt: skip
@@ -166,9 +165,7 @@ def read_columns(file: Path, schema: pa.Schema) -> pa.Table:
     another type.
     """
     table = read_window_table(file, _column_paths(schema))
-    if not table.schema.equals(schema):
-        table = _conformed(table, schema, file)
-    return table.replace_schema_metadata(None)
+    return conformed(table, schema, file).replace_schema_metadata(None)
 
 
 @lru_cache(maxsize=8)
@@ -179,39 +176,6 @@ def _column_paths(schema: pa.Schema) -> tuple[str, ...]:
         nested = pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)
         out += [f"{field.name}.list.element.{f.name}" for f in field.type.value_type] if nested else [field.name]
     return tuple(out)
-
-
-def _conformed(table: pa.Table, schema: pa.Schema, file: Path) -> pa.Table:
-    arrays = []
-    have = dict(zip(table.column_names, table.columns, strict=True))
-    for field in schema:
-        column = have.get(field.name)
-        if column is not None:
-            try:
-                arrays.append(column if column.type.equals(field.type) else _as_type(column, field.type))
-            except (pa.ArrowException, ValueError) as error:
-                raise StoreError(
-                    f"{file}: column '{field.name}' is no {field.type} ({str(error).splitlines()[0]})"
-                ) from error
-        elif BY_NAME[field.name].nullable:
-            arrays.append(pa.nulls(len(table), field.type))
-        else:
-            raise StoreError(f"{file}: lacks the column '{field.name}' that every raw window has")
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> Any:
-    """Cast a column; fields that a list of structs lacks become null."""
-    if not (pa.types.is_list(wanted) and pa.types.is_struct(wanted.value_type)):
-        return column.cast(wanted)
-    lists = column.combine_chunks()
-    items = lists.values
-    have = {f.name for f in items.type}
-    inner = [
-        items.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(items), f.type) for f in wanted.value_type
-    ]
-    struct = pa.StructArray.from_arrays(inner, fields=list(wanted.value_type))
-    return pa.ListArray.from_arrays(lists.offsets, struct, type=wanted, mask=lists.is_null())
 
 
 def _judged(table: pa.Table, names: list[str], rules: ValidityConfig) -> pa.Table:

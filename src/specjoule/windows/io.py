@@ -65,7 +65,10 @@ def write_window_table(table: pa.Table, path: Path) -> None:
 
 
 def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a raw window file, all columns or some. Raises StoreError naming the file and what is wrong with it."""
+    """Read a raw window file: all columns of the present schema, or some of those it has.
+
+    Raises StoreError naming the file and what is wrong with it.
+    """
     if path.is_dir():
         raise StoreError(f"{path}: is a folder, not a raw window file")
     try:
@@ -89,4 +92,43 @@ def read_window_table(path: Path, columns: Sequence[str] | None = None) -> pa.Ta
             f"{path}: is not a whole Parquet file ({str(error).splitlines()[0]}); if it is one of a study's raw "
             "files, delete it: the next run makes it anew from the store"
         ) from error
-    return table
+    return conformed(table, ARROW_SCHEMA, path) if columns is None else table
+
+
+def conformed(table: pa.Table, schema: pa.Schema, file: Path) -> pa.Table:
+    """Return a table of this or an earlier release with exactly the columns of `schema`.
+
+    A column or field that it does not have is null. Raises StoreError where it must not be null or is of another type.
+    """
+    if table.schema.equals(schema):
+        return table
+    arrays = []
+    have = dict(zip(table.column_names, table.columns, strict=True))
+    for field in schema:
+        column = have.get(field.name)
+        if column is not None:
+            try:
+                arrays.append(column if column.type.equals(field.type) else _as_type(column, field.type))
+            except (pa.ArrowException, ValueError) as error:
+                raise StoreError(
+                    f"{file}: column '{field.name}' is no {field.type} ({str(error).splitlines()[0]})"
+                ) from error
+        elif BY_NAME[field.name].nullable:
+            arrays.append(pa.nulls(len(table), field.type))
+        else:
+            raise StoreError(f"{file}: lacks the column '{field.name}' that every raw window has")
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> Any:
+    """Cast a column; fields that a list of structs lacks become null."""
+    if not (pa.types.is_list(wanted) and pa.types.is_struct(wanted.value_type)):
+        return column.cast(wanted)
+    lists = column.combine_chunks()
+    items = lists.values
+    have = {f.name for f in items.type}
+    inner = [
+        items.field(f.name).cast(f.type) if f.name in have else pa.nulls(len(items), f.type) for f in wanted.value_type
+    ]
+    struct = pa.StructArray.from_arrays(inner, fields=list(wanted.value_type))
+    return pa.ListArray.from_arrays(lists.offsets, struct, type=wanted, mask=lists.is_null())
