@@ -115,8 +115,7 @@ class SimulatedMeter:
 
     def _samples(self, line: Timeline, first: float, last: float) -> dict[str, Samples]:
         p = self.board.p.meter
-        t = self._grid(first, last, p.sample_ms)
-        slow = self._grid(first, last, p.slow_sample_ms)
+        t, slow = (self._sampled(first, last, period_ms) for period_ms in (p.sample_ms, p.slow_sample_ms))
         tf, sf = t.astype(np.float64), slow.astype(np.float64)
         window = p.sensor_window_ms * 1e6
         power = (line.energy(tf) - line.energy(tf - window)) / (window / 1e9)
@@ -149,7 +148,8 @@ class SimulatedMeter:
         inside = (times >= first) & (times <= last)
         return k[inside], times[inside]
 
-    @staticmethod
-    def _grid(first: float, last: float, period_ms: float) -> I64:
+    def _sampled(self, first: float, last: float, period_ms: float) -> I64:
+        """Return when a channel was read between two times, ns."""
         period = period_ms * 1e6
-        return (np.arange(int(first // period) + 1, int(last // period) + 1) * period).astype(np.int64)
+        t = (np.arange(int(first // period) + 1, int(last // period) + 1) * period).astype(np.int64)
+        return t if self.gap_ns is None else t[(t <= self.gap_ns[0]) | (t >= self.gap_ns[1])]

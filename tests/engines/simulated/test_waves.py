@@ -199,6 +199,19 @@ def test_the_counter_never_runs_backwards_and_is_dated_between_two_reads(rehears
     assert set(trace.samples) >= {"power_w", "power_average_w", "sm_clock_mhz", "temperature_c", "throttle_bits"}
 
 
+def test_a_sampler_that_sees_nothing_samples_nothing(rehearsal: Study) -> None:
+    engine, meter = started(
+        with_settings(rehearsal, faults=[{"kind": "meter_gap", "waves": [0]}]), "Qwen3-8B", "H100", "plain"
+    )
+    for gap in (True, False):
+        result = engine.run(batch(4))
+        third = (result.end_ns - result.submit_ns) // 3
+        trace = meter.trace(result.submit_ns, result.end_ns)
+        stamps = [trace.refreshes[BOARD].read_end_ns, *(s.t_ns for s in trace.samples.values())]
+        inside = sum(int(((t > result.submit_ns + third + 10**7) & (t < result.end_ns - third)).sum()) for t in stamps)
+        assert (inside == 0) is gap
+
+
 @pytest.mark.parametrize("poll_ms", [50.0, 90.0, 200.0, 1000.0])
 def test_a_slow_poll_sees_fewer_values_and_still_in_order(rehearsal: Study, poll_ms: float) -> None:
     file = rehearsal.file.model_copy(update={"meter": rehearsal.file.meter.model_copy(update={"poll_ms": poll_ms})})
