@@ -7,8 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from specjoule.blocks.capacity import expected_capacity
+from specjoule.cells.expand import Pool, expand
 from specjoule.engines.base import Batch, EngineBug, EngineInfeasible
 from specjoule.engines.simulated import open_simulated
+from specjoule.engines.simulated.synthetic import narrowed
 from specjoule.meters.base import BOARD
 from specjoule.meters.energy import window_energy
 from specjoule.reasons import Reason
@@ -306,6 +309,26 @@ def test_requests_beyond_capacity_queue_and_run_later(rehearsal: Study) -> None:
     assert seen is not None and seen.peak == 12
     assert result.realized_batch_engine == pytest.approx(seen.mean, rel=1e-6)
     assert all(r.committed_tokens == 512 for r in result.requests)
+
+
+def test_long_prompts_run_fewer_at_once_as_the_plan_expects(rehearsal: Study) -> None:
+    engine, _ = started(rehearsal, "Qwen3-8B", "H100", "plain", sizes=(64,))
+    asked = batch(64, 16)
+    assert engine.run(asked).peak_batch_engine == 64
+    long = engine.run(replace(asked, context_tokens=8192))
+    cell = next(
+        c
+        for c in expand(rehearsal, {name: Pool("x", 96) for name in rehearsal.corpora})
+        if (c.model, c.gpu, c.drafter, c.capture) == ("Qwen3-8B", "H100", "plain", True)
+    )
+    one_batch_captured = narrowed(rehearsal, models=["Qwen3-8B"], concurrency=[64])
+    expected = expected_capacity(one_batch_captured, replace(cell, context_tokens=8192, max_new_tokens=16), 64)
+    assert expected == (long.peak_batch_engine, None) and 1 < long.peak_batch_engine < 64
+    seen = realized_batch(running_intervals(Arrivals.of(long.requests), long.submit_ns), long.submit_ns, long.end_ns)
+    assert seen is not None and seen.peak == long.peak_batch_engine
+    with pytest.raises(EngineInfeasible, match="no request of 1000017 tokens") as error:
+        engine.run(replace(asked, context_tokens=1_000_000))
+    assert error.value.reason is Reason.OOM_RUN and error.value.capacity_requests == 0
 
 
 def test_recurrent_rollback_limits_what_starts(rehearsal: Study) -> None:

@@ -28,7 +28,7 @@ from specjoule.engines.simulated.acceptance import SAMPLES, Answer, Drafting, Wo
 from specjoule.engines.simulated.board import SimulatedBoard
 from specjoule.engines.simulated.costing import Wave, WaveCosts, make_schedule
 from specjoule.engines.simulated.faults import FaultConfig, Faults
-from specjoule.engines.simulated.memory import MemoryPlan, plan_memory
+from specjoule.engines.simulated.memory import MemoryPlan, plan_memory, request_bytes
 from specjoule.engines.simulated.parameters import Parameters
 from specjoule.engines.simulated.workload import Network, draft_network, draft_weight_bytes, target_network
 from specjoule.meters.base import I64
@@ -157,7 +157,7 @@ class SimulatedEngine:
         faults = self.faults.active("batch", **self._scope(spec), corpus=prompts[0].corpus, concurrency=n, wave=number)
         self._refuse(faults, n, launch)
         answers, tokens, limit = self._texts(batch, spec, faults)
-        capacity = launch.plan.capacity
+        capacity = self._at_once(launch, int((tokens + limit).max()) + spec.drafter.verify_width)
         if "partial_batch" in faults:
             capacity = min(capacity, faults["partial_batch"].value or max(1, n // 2))
         natural = np.array([0 if a.degenerate else a.natural_tokens for a in answers], dtype=np.int64)
@@ -229,6 +229,20 @@ class SimulatedEngine:
             tokens_per_request=prompt + spec.max_new_tokens + spec.drafter.verify_width,
             p=self.p.memory,
         )
+
+    @staticmethod
+    def _at_once(launch: _Launch, longest: int) -> int:
+        """Return how many requests of up to `longest` tokens run at once: those that the launch planned for, or fewer.
+
+        Raises EngineInfeasible where not even one does.
+        """
+        draft = launch.costs.draft
+        each = request_bytes(launch.costs.target, draft.kv_bytes if draft is not None else 0.0, float(longest))
+        if each > launch.plan.cache_bytes:
+            raise EngineInfeasible(
+                Reason.OOM_RUN, f"simulated: the caches hold no request of {longest} tokens", capacity_requests=0
+            )
+        return min(launch.plan.capacity, int(launch.plan.cache_bytes // each)) if each else launch.plan.capacity
 
     def _pass(self, seconds: float, watts: float | None) -> None:
         """Let time pass, idling or at a constant power."""

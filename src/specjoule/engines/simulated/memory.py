@@ -21,6 +21,13 @@ class MemoryPlan:
     rollback_bytes: float
     reason: Reason | None
     """Why the wanted running limit cannot be started; None if it can."""
+    cache_bytes: float = 0.0
+    """What is left for the KV of running requests."""
+
+
+def request_bytes(target: Network, draft_kv_bytes: float, tokens: float) -> float:
+    """Return the KV memory of one request that grows to so many tokens."""
+    return float(target.cache_bytes(tokens)) + draft_kv_bytes * tokens
 
 
 def plan_memory(
@@ -50,7 +57,7 @@ def plan_memory(
         return MemoryPlan(0, 0, 0.0, Reason.OOM_CAPTURE)
     snapshots = verify_width if verify_width > 1 else 0
     per_slot = target.state_bytes * (1 + snapshots)
-    kv_request = float(target.cache_bytes(float(tokens_per_request))) + draft_kv_bytes * tokens_per_request
+    kv_request = request_bytes(target, draft_kv_bytes, float(tokens_per_request))
     rollback = (running_limit + p.reserve_pool_slot) * target.state_bytes * snapshots
     if per_slot:
         left = room - (running_limit + p.reserve_pool_slot) * per_slot
@@ -59,8 +66,9 @@ def plan_memory(
             return MemoryPlan(max(0, fitting), 0, rollback, Reason.OOM_LOAD)
         room = left
     if kv_request <= 0:
-        return MemoryPlan(running_limit, 0, rollback, None)
+        return MemoryPlan(running_limit, 0, rollback, None, room)
     fits = math.floor(room / kv_request)
     if fits < 1:
         return MemoryPlan(0, 0, rollback, Reason.OOM_LOAD)
-    return MemoryPlan(min(running_limit, fits), math.floor(room / (kv_request / tokens_per_request)), rollback, None)
+    kv_tokens = math.floor(room / (kv_request / tokens_per_request))
+    return MemoryPlan(min(running_limit, fits), kv_tokens, rollback, None, room)
