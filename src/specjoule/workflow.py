@@ -22,6 +22,7 @@ from specjoule.errors import ConfigurationError
 from specjoule.prompts.corpus import canonical_digest
 from specjoule.study.load import load_study, nearest
 from specjoule.study.model import Study
+from specjoule.version import __version__
 
 PARTS = ("requests", "acceptance", "gaps", "to_eos", "timeline")
 """Flat tables that collect makes of a block's nested columns (`windows.nested.PARTS`, which imports too much here)."""
@@ -113,13 +114,18 @@ class Project:
 
     @cached_property
     def validity_digest(self) -> str:
-        """Digest of the validity rules: what collect depends on beside the raw files."""
-        return canonical_digest(self.study.file.validity.model_dump(mode="json"))[:16]
+        """Digest of what verdicts depend on beside the raw files: the validity rules, and the release that applies
+        them."""
+        return canonical_digest([__version__, self.study.file.validity.model_dump(mode="json")])[:16]
 
     @cached_property
     def analysis_digest(self) -> str:
-        """Digest of the analysis constants: what tables and figures depend on beside the collected rows."""
-        return canonical_digest(self.study.file.analysis.model_dump(mode="json"))[:16]
+        """Digest of what tables and figures depend on beside the collected rows: the analysis constants, the catalogue
+        entries that they look up, and the release that computes them."""
+        study = self.study
+        used = [*study.models.values(), *study.drafters.values(), *study.gpus.values()]
+        entries = [entry.model_dump(mode="json", exclude={"label"}) for entry in used]
+        return canonical_digest([__version__, study.file.analysis.model_dump(mode="json"), entries])[:16]
 
     @cached_property
     def arguments(self) -> str:
