@@ -98,7 +98,7 @@ _HEEDED: Mapping[When, frozenset[str]] = {
 }
 """Selectors that mean something for what a fault strikes."""
 
-Some = Field(default=None, min_length=1)
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class FaultConfig(BaseModel):
@@ -107,12 +107,12 @@ class FaultConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
-    models: Annotated[tuple[str, ...] | None, Some] = None
-    drafters: Annotated[tuple[str, ...] | None, Some] = None
-    corpora: Annotated[tuple[str, ...] | None, Some] = None
-    concurrency: Annotated[tuple[PositiveInt, ...] | None, Some] = None
-    captures: Annotated[tuple[StrictBool, ...] | None, Some] = None
-    waves: Annotated[tuple[NonNegativeInt, ...] | None, Some] = None
+    models: Names | None = None
+    drafters: Names | None = None
+    corpora: Names | None = None
+    concurrency: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = None
+    captures: Annotated[tuple[StrictBool, ...], Field(min_length=1)] | None = None
+    waves: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] | None = None
     """Numbers of the batches since the launch's start, from 0."""
     probability: float = Field(default=1.0, ge=0, le=1)
     times: int | None = Field(default=None, ge=1)
