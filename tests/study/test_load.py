@@ -60,6 +60,7 @@ REFUSED = [
     (changed(protocol__max_prompt_tokens=0), r"max_prompt_tokens: .*greater than or equal to 1"),
     (changed(analysis__headline_target_ms=-3), r"headline_target_ms: .*greater than 0"),
     (changed(analysis__latency_targets_ms=[10, -1]), r"latency_targets_ms\.1: .*greater than 0"),
+    (changed(meter__calibration_file="x.json"), r"meter\.calibration_file: unknown key"),
     (changed(study="a b"), r"study: a name begins with a letter or digit .* \(found 'a b'\)$"),
     (changed(engine="scripted"), r"engine: must be a mapping of keys"),
     (changed(grids__base__concurrency=4), r"grids\.base\.concurrency: must be a list \(found 4\)$"),
@@ -95,6 +96,12 @@ def test_a_wrong_study_is_refused_with_file_key_and_remedy(
         ("models", "smollm2-135m-instruct", {"forecast_itl_ms": {"cpu": {0: 5}}}, "greater than or equal to 1"),
         ("models", "smollm2-135m-instruct", {"forecast_itl_ms": {"cpu": {1: 0}}}, "greater than 0"),
         ("models", "smollm2-135m-instruct", {"checkpoint": {"path": ""}}, "checkpoint.path: "),
+        (
+            "corpora",
+            "code",
+            {"twin": "cod"},
+            "corpus 'code' has a twin 'cod' that is not in the catalogue; did you mean",
+        ),
     ],
 )
 def test_a_catalogue_entry_that_stands_for_nothing_is_refused(
@@ -106,6 +113,17 @@ def test_a_catalogue_entry_that_stands_for_nothing_is_refused(
     catalogue.write_text(yaml.safe_dump(entries), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         load_study(write_study(project_folder, changed()))
+
+
+def test_heads_that_a_checkpoint_does_not_have_cannot_draft(project_folder: Path) -> None:
+    catalogue = project_folder / "config" / "drafters.yaml"
+    entries = yaml.safe_load(catalogue.read_text(encoding="utf-8"))
+    entries["drafters"]["MTP-4"]["models"] = ["Qwen3-4B", "Qwen3.6-27B"]
+    catalogue.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    grid = {"grids__base__drafters": ["plain", "MTP-4"], "grids__base__gpus": ["H100"]}
+    load_study(write_study(project_folder, changed(**grid, grids__base__models=["Qwen3.6-27B"])))
+    with pytest.raises(ConfigurationError, match=r"'MTP-4' drafts with heads .*, and 'Qwen3-4B' has none"):
+        load_study(write_study(project_folder, changed(**grid, grids__base__models=["Qwen3-4B", "Qwen3.6-27B"])))
 
 
 def test_a_missing_catalogue_is_told_from_a_missing_study(project_folder: Path) -> None:

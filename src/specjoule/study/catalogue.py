@@ -107,6 +107,7 @@ class Drafter(Entry):
     """Scheme-specific: max_ngram, min_ngram, kept_layers, confidence schedule ..."""
     inferred: bool = False
     label: str | None = None
+    """For people; nothing is computed from it, and tables and figures go by the name."""
 
     def applies_to(self, model: str) -> bool:
         """Say whether this drafter exists for the model of that name."""
@@ -145,5 +146,5 @@ class Corpus(Entry):
     license: str
     twin: str | None = None
     """Corpus whose item of the same position states the same facts in the other language."""
-    context_tokens: int | None = None
     note: str | None = None
+    """For people; nothing is computed from it."""

@@ -61,6 +61,7 @@ def study_from_mapping(
     study = Study(file=file, root=str(root), **used)
     _refuse_impossible(study, path)
     _refuse_mixes(file, entries["corpora"], path)
+    _refuse_twins(study, entries["corpora"], path)
     return study
 
 
@@ -355,6 +356,11 @@ def _refuse_drafters(study: Study, path: Path) -> None:
             model, drafter = study.models[model_name], study.drafters[drafter_name]
             if not drafter.applies_to(model_name):
                 continue
+            if drafter.scheme == "mtp" and not model.draft_heads and model_name not in drafter.checkpoints:
+                raise ConfigurationError(
+                    f"{path}: grids.{grid_name}.drafters: '{drafter_name}' drafts with heads in the target's "
+                    f"checkpoint, and '{model_name}' has none; if it does, set draft_heads: true in the model catalogue"
+                )
             try:
                 if study.file.engine.name == "reference":
                     check_for_reference(drafter, model.architecture.layers)
@@ -374,6 +380,15 @@ def _refuse_mixes(file: StudyFile, corpora: Mapping[str, Entry], path: Path) -> 
                 raise ConfigurationError(
                     f"{path}: analysis.mixes.{mix}: no corpus '{corpus}' in the catalogue; {nearest(corpus, corpora)}"
                 )
+
+
+def _refuse_twins(study: Study, corpora: Mapping[str, Entry], path: Path) -> None:
+    for name, corpus in study.corpora.items():
+        if corpus.twin is not None and corpus.twin not in corpora:
+            raise ConfigurationError(
+                f"{path}: corpus '{name}' has a twin '{corpus.twin}' that is not in the catalogue; "
+                f"{nearest(corpus.twin, corpora)}"
+            )
 
 
 def _refuse_same_drafters(study: Study, path: Path) -> None:

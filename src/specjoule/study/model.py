@@ -43,7 +43,6 @@ class MeterConfig(Entry):
     powercap_root: str = "/sys/class/powercap"
     host: Literal["auto", "rapl", "none"] = "none"
     """Second meter for CPU packages and DRAM beside a GPU board."""
-    calibration_file: str | None = None
 
 
 class SettleConfig(Entry):
