@@ -1,10 +1,10 @@
 """Speed of the simulated boards: cells and waves per CPU second through the block runner to files, and memory.
 
-    python benchmarks/simulated_speed.py [--blocks 6]
+    python benchmarks/simulated_speed.py [--synthetic 14000] [--blocks 6]
 
-Measures blocks of the rehearsal, spread evenly over the study, in one process. Prints one JSON object: cells per CPU
-second of all, CPU time of a cell by concurrency (a cell at concurrency 1 is many short waves, one at 64 a single long
-one), the process's memory after the first and after the last block, and the size of a raw file.
+First the synthetic cells of the scale tests (one wave each), then blocks of the rehearsal, spread evenly over the
+study (a cell at concurrency 1 is twenty short waves, one at 64 a single long one). One process, one JSON object: cells
+per CPU second, CPU time of a rehearsal cell by concurrency, the process's memory on the way, the size of a raw file.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from specjoule.blocks.block import Block, make_blocks
 from specjoule.blocks.devices import open_devices
 from specjoule.blocks.runner import BlockFailed, Event, Folders, measure_block
 from specjoule.cells.expand import expand, load_pools
+from specjoule.engines.simulated.synthetic import write_synthetic_study
 from specjoule.study.load import load_study
 from specjoule.study.model import Study
 
@@ -30,49 +33,74 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--synthetic", type=int, default=14_000, help="synthetic cells, at least (0: none)")
+    parser.add_argument("--blocks", type=int, default=6, help="blocks of the rehearsal (0: none)")
     args = parser.parse_args()
+    out: dict[str, Any] = {}
+    if args.synthetic:
+        out["synthetic"] = synthetic(args.synthetic)
+    if args.blocks:
+        out["rehearsal"] = rehearsal(args.blocks)
+    print(json.dumps(out, indent=1))
+
+
+def synthetic(cells: int) -> dict[str, Any]:
+    """Measure the scale tests' study of `cells` cells and more."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config", "prompts"):
+            shutil.copytree(ROOT / name, Path(folder) / name)
+        study = load_study(write_synthetic_study(Path(folder) / "config" / "synthetic.yaml", cells))
+        blocks = make_blocks(expand(study, load_pools(study)))
+        return timed(study, blocks, marks=4)
+
+
+def rehearsal(count: int) -> dict[str, Any]:
+    """Measure `count` blocks of the rehearsal."""
     study = load_study(ROOT / "config" / "rehearsal.yaml")
     every = make_blocks(expand(study, load_pools(study)))
-    blocks = every[:: max(1, len(every) // args.blocks)][: args.blocks]
     spent: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    found = timed(study, every[:: max(1, len(every) // count)][:count], stopwatch(spent), marks=count)
+    found["by_concurrency"] = {
+        str(n): {
+            "waves": round(sum(w for _, w in items) / len(items), 1),
+            "cpu_ms_per_cell": round(1e3 * sum(s for s, _ in items) / len(items), 1),
+        }
+        for n, items in sorted(spent.items())
+    }
+    return found
+
+
+def timed(
+    study: Study, blocks: Sequence[Block], watch: Callable[[Event], None] = lambda event: None, *, marks: int
+) -> dict[str, Any]:
+    """Measure blocks into a folder of their own; `marks`: how often memory is looked at."""
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        folders = Folders(base / "raw", base / "store", base / "cache", base / "logs")
-        measure(study, blocks[0], folders, lambda event: None)  # imports, and what the process keeps for good
+
+        def folders(name: str) -> Folders:
+            return Folders(base / name / "raw", base / name / "store", base / "cache", base / "logs")
+
+        measure(study, blocks[0], folders("first"), lambda event: None)  # imports, and what a process keeps for good
         held = [rss_mb()]
         begun = time.process_time()
-        for number, block in enumerate(blocks):
-            fresh = base / str(number)
-            folders = Folders(fresh / "raw", fresh / "store", base / "cache", base / "logs")
-            measure(study, block, folders, stopwatch(spent))
-            held.append(rss_mb())
+        for number, block in enumerate(blocks, start=1):
+            measure(study, block, folders("timed"), watch)
+            if number * marks % len(blocks) < marks:
+                held.append(rss_mb())
         cpu = time.process_time() - begun
-        files = [p for number in range(len(blocks)) for p in (base / str(number) / "raw").rglob("*.parquet")]
+        files = list((base / "timed" / "raw").rglob("*.parquet"))
         size = sum(p.stat().st_size for p in files)
     cells = sum(len(b.cells) for b in blocks)
     waves = sum(c.waves for b in blocks for c in b.cells)
-    print(
-        json.dumps(
-            {
-                "blocks": len(blocks),
-                "cells": cells,
-                "waves_per_cell": round(waves / cells, 2),
-                "cells_per_cpu_s": round(cells / cpu, 1),
-                "waves_per_cpu_s": round(waves / cpu, 1),
-                "by_concurrency": {
-                    str(n): {
-                        "waves": round(sum(w for _, w in items) / len(items), 1),
-                        "cpu_ms_per_cell": round(1e3 * sum(s for s, _ in items) / len(items), 1),
-                    }
-                    for n, items in sorted(spent.items())
-                },
-                "memory_mb_after_each_block": [round(m, 1) for m in held],
-                "kb_per_cell": round(size / len(files) / 1e3, 1),
-            },
-            indent=1,
-        )
-    )
+    return {
+        "blocks": len(blocks),
+        "cells": cells,
+        "waves_per_cell": round(waves / cells, 2),
+        "cells_per_cpu_s": round(cells / cpu, 1),
+        "waves_per_cpu_s": round(waves / cpu, 1),
+        "memory_mb": [round(m, 1) for m in held],
+        "kb_per_cell": round(size / len(files) / 1e3, 1),
+    }
 
 
 def measure(study: Study, block: Block, folders: Folders, watch: Callable[[Event], None]) -> None:

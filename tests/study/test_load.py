@@ -62,6 +62,11 @@ REFUSED = [
     (changed(analysis__latency_targets_ms=[10, -1]), r"latency_targets_ms\.1: .*greater than 0"),
     (changed(meter__calibration_file="x.json"), r"meter\.calibration_file: unknown key"),
     (changed(study="a b"), r"study: a name begins with a letter or digit .* \(found 'a b'\)$"),
+    (
+        changed(engine={"name": "scripted", "settings": {"acept": 0.5}}),
+        r"engine\.settings\.acept: unknown key; valid: accept, fail",
+    ),
+    (changed(engine={"name": "scripted", "settings": {"fail": {"plain": "boom"}}}), r"engine\.settings\.fail\.plain: "),
     (changed(engine="scripted"), r"engine: must be a mapping of keys"),
     (changed(grids__base__concurrency=4), r"grids\.base\.concurrency: must be a list \(found 4\)$"),
     (changed(grids__base__seeds=["a"]), r"grids\.base\.seeds\.0: [^\n]*$"),

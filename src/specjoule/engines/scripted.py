@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from specjoule.clock import VirtualClock
 from specjoule.engines.base import (
@@ -23,6 +24,7 @@ from specjoule.engines.base import (
     RequestResult,
     WaveResult,
 )
+from specjoule.engines.checking import checked
 from specjoule.meters.base import BOARD, BoardInfo, Calibration, MeterName, Refreshes, Trace
 from specjoule.prompts.corpus import Prompt
 from specjoule.reasons import Reason
@@ -89,13 +91,23 @@ class ScriptedMeter:
         """Nothing to stop."""
 
 
-class ScriptedEngine:
-    """Commits a scripted number of tokens a round; costs are constants of this module.
+class ScriptedSettings(BaseModel):
+    """What a study's `engine.settings` (and `host_settings`) may hold for this engine."""
 
-    Settings: `accept` (mean share of drafts kept, 0.5), `fail` (mapping of `drafter` or `drafter/c{n}` to 'infeasible',
-    'transient' or 'bug'), `capacity` (most requests at once), `seconds_per_wave` (real time to spend, for tests that
-    interrupt).
-    """
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accept: float = Field(default=0.5, ge=0, le=1)
+    """Probability that a draft is kept, given that those before it were."""
+    fail: dict[str, Literal["infeasible", "transient", "bug"]] = {}
+    """How a launch (`drafter`) or a batch (`drafter/c{n}`) ends."""
+    capacity: int | None = Field(default=None, gt=0)
+    """Most requests at once."""
+    seconds_per_wave: float = Field(default=0.0, ge=0)
+    """Real time to spend on each batch, for tests that interrupt."""
+
+
+class ScriptedEngine:
+    """Commits a scripted number of tokens a round; costs are constants of this module."""
 
     def __init__(self, board: ScriptedBoard, clock: VirtualClock) -> None:
         self.board = board
@@ -112,7 +124,7 @@ class ScriptedEngine:
             engine_version=f"scripted-{__version__}",
             model_revision=spec.model.checkpoint.revision or "none",
             drafter_revision=None,
-            max_running_requests=spec.settings.get("capacity"),
+            max_running_requests=_settings(spec).capacity,
             kv_tokens=None,
             captured_batches=spec.concurrencies if spec.capture else (),
             resolved=dict(spec.settings),
@@ -167,7 +179,7 @@ class ScriptedEngine:
     def _request(
         self, rng: random.Random, prompt: Prompt, limit: int, k: int, first_ns: int, step_ns: int
     ) -> RequestResult:
-        accept = float(self._spec.settings.get("accept", 0.5)) if self._spec else 0.5
+        accept = _settings(self._spec).accept if self._spec else ScriptedSettings().accept
         committed, accepted, cut = 1, 0, 0
         histogram = [0] * (k + 1)
         times, counts = [first_ns], [1]
@@ -203,7 +215,7 @@ class ScriptedEngine:
 
     @staticmethod
     def _raise_scripted(spec: LaunchSpec, key: str) -> None:
-        kind = spec.settings.get("fail", {}).get(key)
+        kind = _settings(spec).fail.get(key)
         if kind == "infeasible":
             raise EngineInfeasible(Reason.OOM_RUN, f"scripted: {key} does not fit", capacity_requests=2)
         if kind == "transient":
@@ -213,8 +225,12 @@ class ScriptedEngine:
 
     @staticmethod
     def _wait_really(spec: LaunchSpec) -> None:
-        seconds = float(spec.settings.get("seconds_per_wave", 0.0))
+        seconds = _settings(spec).seconds_per_wave
         if seconds:
             import time
 
             time.sleep(seconds)
+
+
+def _settings(spec: LaunchSpec) -> ScriptedSettings:
+    return checked(ScriptedSettings, dict(spec.settings), "engine.settings.")

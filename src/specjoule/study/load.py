@@ -288,8 +288,7 @@ def _refuse_devices(study: Study, path: Path) -> None:
                 f"{path}: meter.name: engine '{engine.name}' brings its own meter and cannot be read by '{meter}'; "
                 "set meter: {name: simulated}"
             )
-        if engine.name == "simulated":
-            _refuse_simulated(study, path)
+        _refuse_virtual(study, path)
         return
     if meter == "simulated":
         raise ConfigurationError(
@@ -309,12 +308,19 @@ def _refuse_devices(study: Study, path: Path) -> None:
         _refuse_reference(study, path)
 
 
-def _refuse_simulated(study: Study, path: Path) -> None:
-    """Refuse what simulated boards would refuse inside a job."""
-    from specjoule.engines.simulated import check_study
-
+def _refuse_virtual(study: Study, path: Path) -> None:
+    """Refuse what an engine on a virtual clock would refuse inside a job."""
+    engine = study.file.engine
     try:
-        check_study(study)
+        if engine.name == "simulated":
+            from specjoule.engines.simulated import check_study
+
+            check_study(study)
+        else:
+            from specjoule.engines.checking import checked
+            from specjoule.engines.scripted import ScriptedSettings
+
+            checked(ScriptedSettings, {**engine.settings, **engine.host_settings}, "engine.settings.")
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 

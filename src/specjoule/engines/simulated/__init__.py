@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, StrictInt
 
 from specjoule.clock import VirtualClock
+from specjoule.engines.checking import checked
 from specjoule.engines.simulated.acceptance import World
 from specjoule.engines.simulated.board import SimulatedBoard
-from specjoule.engines.simulated.checking import checked
 from specjoule.engines.simulated.engine import SimulatedEngine, version_with
 from specjoule.engines.simulated.faults import parse_faults
 from specjoule.engines.simulated.parameters import Parameters, find_parameters, load_parameters

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictBool
 
+from specjoule.engines.checking import checked
 from specjoule.engines.simulated.acceptance import SAMPLES, stable_seed
-from specjoule.engines.simulated.checking import checked
 from specjoule.errors import ConfigurationError
 
 When = Literal["board", "start", "batch"]

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from specjoule.engines.simulated.checking import checked
+from specjoule.engines.checking import checked
 from specjoule.errors import ConfigurationError
 
 FILE_NAME = "simulation.yaml"

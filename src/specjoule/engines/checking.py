@@ -1,4 +1,4 @@
-"""One way to refuse what a study or a parameter file says of simulated boards: the first fault, by its key."""
+"""One way to refuse what a study or a parameter file says of an engine: the first fault, by its key."""
 
 from __future__ import annotations
 
