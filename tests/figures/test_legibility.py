@@ -45,19 +45,25 @@ def context() -> Context:
 )  # fmt: skip
 def test_titles_and_tick_labels_do_not_run_into_each_other(context: Context, name: str) -> None:
     import matplotlib.pyplot as plt
+    from matplotlib.text import Text
 
     item = ITEMS[name]
     table = _resolve(item.compute)(context)
     assert not table.empty and item.draw is not None
     with house_style():
         fig = _resolve(item.draw)(table)
-        mark_provenance(fig, ["simulated"])
+        mark_provenance(fig, ["simulated", "estimate"], [10.0])
         fig.canvas.draw()
         renderer = fig.canvas.get_renderer()
         axes = [ax for ax in fig.axes if ax.axison]
         titles = [t for ax in axes for t in (ax.title, ax._left_title) if t.get_text()]  # type: ignore[attr-defined]
         boxes = [t.get_window_extent(renderer) for t in titles]
         assert titles and not any(a.overlaps(b) for a, b in combinations(boxes, 2)), name
+        footnote = next(t for t in fig.texts if t.get_text().startswith("Energy: ")).get_window_extent(renderer)
+        common = [t.get_window_extent(renderer) for t in fig.findobj(Text) if t.get_text() == fig.get_supxlabel() != ""]
+        below = [box for ax in axes if (box := ax.xaxis.get_tightbbox(renderer)) is not None]
+        for one, other in combinations([[footnote], common, below], 2):
+            assert not any(a.overlaps(b) for a in one for b in other), name
         for ax in axes:
             labels = [t for t in ax.get_xticklabels() if t.get_text() and t.get_visible()]
             turned = any(t.get_rotation() for t in labels)

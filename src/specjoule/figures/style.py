@@ -101,7 +101,12 @@ def mark_provenance(fig: Figure, meters: Iterable[object], assumed_w_per_core: I
     """Print where the joules came from: across the figure where they were not measured, and below it always."""
     names = known_meters(meters)
     strip = 0.13 / fig.get_size_inches()[1]
-    fig.set_layout_engine("constrained", rect=(0, strip, 1, 1 - strip))
+    bottom = strip
+    if fig.get_supxlabel():
+        # The layout would put a common label at the figure's very edge, where the words on energy stand.
+        fig.supxlabel(fig.get_supxlabel(), fontsize=7.5, y=strip, va="bottom")
+        bottom += 0.16 / fig.get_size_inches()[1]
+    fig.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
     said = f"Energy: {provenance_words(names, assumed_w_per_core)}."
     fig.text(0.995, 0.15 * strip, said, fontsize=5.8, color="#555555", ha="right")
     if names and not all_measured(names):
