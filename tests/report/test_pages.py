@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specjoule.report.pages import drift, exclusions, frame_table
+from specjoule.report.pages import drift, energy, exclusions, frame_table
 from specjoule.tables.items import ITEMS
 from specjoule.workflow import Project
 from tests.cli.conftest import measured  # noqa: F401  (a fixture)
@@ -81,6 +81,12 @@ def test_drift_beyond_the_limit_and_unknown_drift_are_said() -> None:
     assert "page_size" not in drift([{"block_id": "b", "segments": [segment]}], 0.05)
     assert "+9.00 % (beyond the limit)" in text
     assert "unknown: no closing plain" in text
+
+
+def test_energy_is_a_warning_unless_every_joule_was_measured() -> None:
+    assert 'class="ok"' in energy({"meters": ["nvml"], "energy": "measured on the GPU board"})
+    for meters in (["simulated"], ["nvml", "estimate"], []):
+        assert 'class="note"' in energy({"meters": meters, "energy": "words"})
 
 
 def test_missing_values_are_never_zero() -> None:

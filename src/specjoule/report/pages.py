@@ -46,7 +46,6 @@ METHOD: tuple[tuple[str, str], ...] = (
 def about(study: Study, manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
     """The first page: the question, where the joules come from, the method, what not to conclude."""
     meters = [str(m) for m in manifest["meters"]]
-    measured = bool(meters) and set(meters) <= MEASURED
     cells = manifest["cells"]
     questions = [grid.question for grid in study.file.grids.values() if grid.question]
     per_seed = rows["seed"].nunique() if len(rows) else 0
@@ -56,11 +55,11 @@ def about(study: Study, manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
         "The board's counter leaves out what it does not cover: network, cooling, and on a GPU the host.",
         "What holds for this model, board and text need not hold for another.",
     ]
-    if not measured:
+    if not _measured(manifest):
         caveats.insert(0, f"Energy here is {manifest['energy']}: no joule of it may be quoted as a measurement.")
     return page(
         study.file.title or study.name,
-        paragraph(f"Energy: {manifest['energy']}.", "ok" if measured else "note"),
+        energy(manifest),
         *[paragraph(q) for q in questions],
         facts([
             ("Study", study.name),
@@ -74,6 +73,11 @@ def about(study: Study, manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
         heading("Tables and figures"),
         table(["Name", "Question", "Rule"], [(i.name, i.question, i.rule) for i in ITEMS.values()]),
     )  # fmt: skip
+
+
+def energy(manifest: Mapping[str, Any]) -> str:
+    """Where the joules come from, set apart as a warning where they were not measured."""
+    return paragraph(f"Energy: {manifest['energy']}.", "ok" if _measured(manifest) else "note")
 
 
 def exclusions(manifest: Mapping[str, Any]) -> str:
@@ -163,12 +167,12 @@ def versions(manifest: Mapping[str, Any], rows: pd.DataFrame) -> str:
     return page("Versions", *parts)
 
 
-def table_page(item: Item, frame: pd.DataFrame, shown: Sequence[str] | None, provenance: str) -> str:
+def table_page(item: Item, frame: pd.DataFrame, shown: Sequence[str] | None, manifest: Mapping[str, Any]) -> str:
     """One table of the study for reading on a screen."""
     columns = [c for c in (shown or frame.columns) if c in frame.columns]
     view, everywhere = narrowed(frame[columns])
     return page(
-        item.question, paragraph(f"Energy: {provenance}.", "note"), paragraph(item.rule + everywhere),
+        item.question, energy(manifest), paragraph(item.rule + everywhere),
         frame_table(view),
         paragraph(f"All columns at full precision: {item.name}.csv; for a write-up: {item.name}.tex."),
     )  # fmt: skip
@@ -210,13 +214,18 @@ def write_pages(
         if item.kind == "table":
             frame = pd.read_csv(figures / f"{item.name}.csv")
             shown = resolve(item.shown) if item.shown else None
-            texts[item.name] = table_page(item, frame, shown, str(manifest["energy"]))
+            texts[item.name] = table_page(item, frame, shown, manifest)
     paths = []
     for name, text in texts.items():
         path = output / f"{name}.html"
         write_text(path, text)
         paths.append(path)
     return paths
+
+
+def _measured(manifest: Mapping[str, Any]) -> bool:
+    meters = set(manifest["meters"])
+    return bool(meters) and meters <= MEASURED
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
