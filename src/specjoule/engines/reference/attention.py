@@ -1,9 +1,9 @@
 """Grouped-query attention under a mask, without copying keys and values.
 
 Before a masked pass over several positions, transformers repeats keys and values once per query head of a group,
-since the fast kernels take either a mask or groups. Folding the heads of a group into the query positions asks the
-same question of the same kernel without that copy: three times less memory traffic for the embedded model, 1.3 to
-0.4 ms a layer at batch 8 and width 4 on one core.
+since the fast kernels of a GPU take either a mask or groups. Folding the heads of a group into the query positions
+asks the same question of the same kernel without that copy. The kernel of the CPU takes both, and there folding pays
+only for a few positions of several requests (`benchmarks/reference_parts.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 PACKED = "specjoule_packed"
+
+FOLDED_QUERIES = 8
+"""Most positions of a request for which folding pays on a CPU: beyond, the folded mask costs more than it saves."""
 
 
 def packed_attention(
@@ -32,22 +35,59 @@ def packed_attention(
 
     Returns [n, q, heads, d] as transformers wants it. Whatever is not this case goes to transformers' own function.
     """
-    n, heads, q, size = query.shape
-    kv_heads = key.shape[1]
-    if attention_mask is None or attention_mask.shape[1] != 1 or heads == kv_heads or _unusual(kwargs):
+    n, heads, q, _ = query.shape
+    if attention_mask is None or attention_mask.shape[1] != 1 or heads == key.shape[1] or _unusual(kwargs):
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
+    if query.device.type != "cpu" or folding_pays(n, q):
+        out = folded(query, key, value, attention_mask, dropout, scaling)
+    else:
+        # `RaggedModel` reads no slot that a lone query may not see: there the mask hides nothing.
+        out = grouped(query, key, value, None if n * q == 1 else attention_mask, dropout, scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def folding_pays(n: int, q: int) -> bool:
+    """Say whether to fold on a CPU, for n requests of q positions each; measured, see the module."""
+    return n * q > 1 and q <= FOLDED_QUERIES
+
+
+def grouped(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """Leave the groups to the kernel; returns [n, heads, q, d]."""
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling, enable_gqa=True
+    )
+
+
+def folded(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """Ask for all heads of a group as if they were more positions; returns [n, heads, q, d]."""
+    n, heads, q, size = query.shape
+    kv_heads = key.shape[1]
     group = heads // kv_heads
     # Heads of a group are neighbours, so that [kv_heads, group, q] is a view of [heads, q].
     packed = query.reshape(n, kv_heads, group * q, size)
     if q > 1:
-        visible = attention_mask.shape[-1]
-        attention_mask = attention_mask.expand(n, group, q, visible).reshape(n, 1, group * q, visible)
+        visible = mask.shape[-1]
+        mask = mask.expand(n, group, q, visible).reshape(n, 1, group * q, visible)
     out = torch.nn.functional.scaled_dot_product_attention(
-        packed, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
+        packed, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling
     )
-    return out.reshape(n, heads, q, out.shape[-1]).transpose(1, 2).contiguous(), None
+    return out.reshape(n, heads, q, out.shape[-1])
 
 
 def register() -> None:
@@ -57,4 +97,7 @@ def register() -> None:
 
 
 def _unusual(kwargs: dict[str, Any]) -> bool:
-    return any(kwargs.get(name) is not None for name in ("softcap", "position_bias", "s_aux"))
+    # Runs once per layer and pass: spelled out, a loop would cost as much as the copy that this module saves.
+    return (
+        kwargs.get("softcap") is not None or kwargs.get("position_bias") is not None or kwargs.get("s_aux") is not None
+    )

@@ -26,6 +26,8 @@ class WritePlan:
     first_row: int
     slots: Ids
     """[n, q]: slot of each new token."""
+    run: int | None
+    """Where every row writes the same q slots in a row, the first of them: a copy, several times cheaper."""
     visible: int
     """Slots that attention reads: at least 1 + the largest position of the pass."""
     device: torch.device
@@ -70,13 +72,17 @@ class RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         plan, keys, values = self.owner.plan, self.keys, self.values
-        indices = plan.indices(keys.shape[1], keys.shape[2])
         # Runs once per layer and pass: views are kept and rows narrowed only where there are fewer than allocated.
-        self._flat_keys.index_copy_(0, indices, key_states.reshape(-1, key_states.shape[-1]))
-        self._flat_values.index_copy_(0, indices, value_states.reshape(-1, value_states.shape[-1]))
+        if plan.run is None:
+            indices = plan.indices(keys.shape[1], keys.shape[2])
+            self._flat_keys.index_copy_(0, indices, key_states.reshape(-1, key_states.shape[-1]))
+            self._flat_values.index_copy_(0, indices, value_states.reshape(-1, value_states.shape[-1]))
         if key_states.shape[0] != keys.shape[0]:
             keys = keys.narrow(0, plan.first_row, key_states.shape[0])
             values = values.narrow(0, plan.first_row, key_states.shape[0])
+        if plan.run is not None:
+            keys.narrow(2, plan.run, key_states.shape[2]).copy_(key_states)
+            values.narrow(2, plan.run, key_states.shape[2]).copy_(value_states)
         return keys.narrow(2, 0, plan.visible), values.narrow(2, 0, plan.visible)
 
     def move_row(self, source: int, destination: int, length: int) -> None:
@@ -104,8 +110,15 @@ class RaggedCache(Cache):  # type: ignore[misc]
     def __init__(self, layers: int, rows: int, length: int) -> None:
         self.rows = rows
         self.length = length
-        self.plan = WritePlan(0, np.zeros((1, 1), np.int64), 1, torch.device("cpu"))
+        self.plan = WritePlan(0, np.zeros((1, 1), np.int64), 0, 1, torch.device("cpu"))
         super().__init__(layers=[RaggedLayer(self) for _ in range(layers)])
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hand the states to their layer; nothing is offloaded and no layer is added while a pass runs."""
+        updated: tuple[torch.Tensor, torch.Tensor] = self.layers[layer_idx].update(key_states, value_states)
+        return updated
 
     def move_rows(self, moves: Sequence[tuple[int, int]], lengths: Ids) -> None:
         """Apply compaction moves in order; lengths [rows] before the moves bounds what is copied."""

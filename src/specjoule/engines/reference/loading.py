@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from specjoule.engines.base import EngineInfeasible, LaunchSpec
 from specjoule.engines.embedded import SOURCE_FILE
 from specjoule.engines.reference import attention as packed_attention
+from specjoule.engines.reference.projection import speed_up_projection
 from specjoule.errors import ConfigurationError
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Checkpoint
@@ -92,6 +93,7 @@ def load(place: Place, device: str, dtype: str, attention: str, where: str) -> L
                 Reason.UNSUPPORTED_MODEL, f"{where}: transformers cannot load {place.path} ({_first_line(error)})"
             ) from error
         model = model.eval().to(device)
+        speed_up_projection(model)
     text = model.config.get_text_config()
     return Loaded(
         model=model,

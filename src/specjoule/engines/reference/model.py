@@ -13,7 +13,7 @@ from specjoule.engines.reference.acceptance import Ids
 from specjoule.engines.reference.cache import RaggedCache, WritePlan
 
 VISIBLE_MULTIPLE = 16
-"""Slots read are rounded up to this: GPU attention kernels want aligned masks, and shapes repeat more often."""
+"""Slots read on a GPU are rounded up to this: its kernels want aligned masks, and shapes repeat more often."""
 
 
 class RaggedModel:
@@ -37,7 +37,9 @@ class RaggedModel:
         # Renamed in transformers 5.2x; the old name still works there but warns.
         self._cache_name = "cache" if "cache" in accepted else "past_key_values"
         self._can_skip_logits = "logits_to_keep" in accepted
-        self._reach = torch.arange(0, device=self.device)
+        self._visible_multiple = 1 if self.device.type == "cpu" else VISIBLE_MULTIPLE
+        self._stairs = torch.zeros(0, dtype=self.dtype, device=self.device)
+        """[2 * length] zeros, then minus infinity: the mask of a query at p is the part from length - 1 - p on."""
 
     def reserve(self, rows: int, slots: int) -> None:
         """Make room for `rows` requests of `slots` tokens; what the cache held is forgotten."""
@@ -48,7 +50,8 @@ class RaggedModel:
             rows, needed = max(rows, cache.rows if cache else 0), max(needed, cache.length if cache else 0)
             self._cache = cache = None
             self._cache = RaggedCache(self._layers, rows, needed)
-            self._reach = torch.arange(needed, device=self.device)
+            self._stairs = torch.zeros(2 * needed, dtype=self.dtype, device=self.device)
+            self._stairs[needed:] = -torch.inf
         self.lengths = np.zeros(rows, np.int64)
 
     def prefill(self, prompts: Sequence[Sequence[int]], first_row: int) -> Ids:
@@ -58,7 +61,8 @@ class RaggedModel:
         tokens = np.zeros((len(prompts), width), np.int64)
         for row, prompt in enumerate(prompts):
             tokens[row, width - len(prompt) :] = prompt
-        picked = self.step(tokens, np.zeros_like(lengths), lengths, keep=1, first_row=first_row)
+        new = None if lengths.min() == width else lengths
+        picked = self.step(tokens, np.zeros_like(lengths), new, keep=1, first_row=first_row)
         self.lengths[first_row : first_row + len(prompts)] = lengths
         return to_host(picked)[:, 0]
 
@@ -96,13 +100,13 @@ class RaggedModel:
             padding = np.arange(q) < (q - new)[:, None]
             slots = np.where(padding, self._cache.length - 1, positions)
             positions = np.where(padding, 0, positions)
-        visible = min(_round_up(int(positions.max()) + 1, VISIBLE_MULTIPLE), self._cache.length)
-        self._cache.plan = WritePlan(first_row, slots, visible, self.device)
+        visible = min(_round_up(int(positions.max()) + 1, self._visible_multiple), self._cache.length)
+        run = int(before[0]) if new is None and (before == before[0]).all() else None
+        self._cache.plan = WritePlan(first_row, slots, run, visible, self.device)
         # Verified positions may reach past the model's last one: what they say is cut, but a look-up must not fail.
         places = torch.from_numpy(np.minimum(positions, self.context - 1)).to(self.device)
-        limits = torch.from_numpy(positions).to(self.device)[:, None, :, None]
-        mask = torch.zeros((n, 1, q, visible), dtype=self.dtype, device=self.device)
-        mask.masked_fill_(self._reach[:visible] > limits, -torch.inf)
+        starts = torch.from_numpy(self._cache.length - 1 - positions.reshape(-1)).to(self.device)
+        mask = self._stairs.unfold(0, visible, 1).index_select(0, starts).view(n, 1, q, visible)
         if isinstance(tokens, np.ndarray):
             tokens = torch.from_numpy(np.ascontiguousarray(tokens)).to(self.device)
         options: dict[str, Any] = {self._cache_name: self._cache, "use_cache": True}
