@@ -33,10 +33,12 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend query [n, heads, q, d] to key and value [n, kv_heads, visible, d] under mask [n, 1, q, visible].
 
-    Returns [n, q, heads, d] as transformers wants it. Whatever is not this case goes to transformers' own function.
+    Returns [n, q, heads, d] as transformers wants it. Other masks go to transformers' own function; scores that are
+    changed in another way than by a mask raise ValueError.
     """
     n, heads, q, _ = query.shape
-    if attention_mask is None or attention_mask.shape[1] != 1 or heads == key.shape[1] or _unusual(kwargs):
+    _refuse_unknown(kwargs)
+    if attention_mask is None or attention_mask.shape[1] != 1 or heads == key.shape[1]:
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
@@ -96,8 +98,8 @@ def register() -> None:
     AttentionMaskInterface.register(PACKED, sdpa_mask)
 
 
-def _unusual(kwargs: dict[str, Any]) -> bool:
+def _refuse_unknown(kwargs: dict[str, Any]) -> None:
+    """Raise ValueError for what would change the scores and no kernel here takes: it must not be left out silently."""
     # Runs once per layer and pass: spelled out, a loop would cost as much as the copy that this module saves.
-    return (
-        kwargs.get("softcap") is not None or kwargs.get("position_bias") is not None or kwargs.get("s_aux") is not None
-    )
+    if kwargs.get("softcap") is not None or kwargs.get("position_bias") is not None or kwargs.get("s_aux") is not None:
+        raise ValueError("packed attention knows no softcap, position bias or attention sink")

@@ -191,9 +191,18 @@ class ReferenceEngine:
             )
         requests = []
         for index, prompt in enumerate(batch.prompts):
-            tokens = tokenizer.apply_chat_template(
-                prompt.chat(), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+            try:
+                tokens = tokenizer.apply_chat_template(
+                    prompt.chat(), add_generation_prompt=True, tokenize=True, return_dict=False
+                )
+            except Exception as error:  # a template is a program of the checkpoint's and may raise anything
+                raise ConfigurationError(
+                    f"model {launch.spec.model.name}: its chat template cannot render prompt {prompt.id} ({error})"
+                ) from error
+            if not tokens:
+                raise ConfigurationError(
+                    f"model {launch.spec.model.name}: its tokenizer makes no token of prompt {prompt.id}"
+                )
             if most is not None and len(tokens) > most:
                 raise EngineInfeasible(
                     Reason.CONTEXT_TOO_LONG,

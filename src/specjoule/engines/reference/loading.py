@@ -6,26 +6,34 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from specjoule.engines.base import EngineInfeasible, LaunchSpec
 from specjoule.engines.embedded import SOURCE_FILE
 from specjoule.engines.reference import attention as packed_attention
 from specjoule.engines.reference.projection import speed_up_projection
+from specjoule.engines.reference.soundness import deviation, is_sound
 from specjoule.errors import ConfigurationError
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Checkpoint
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+ATTENTION = {"packed": (packed_attention.PACKED, "eager"), "sdpa": ("sdpa",), "eager": ("eager",)}
+"""Implementations to try for each setting, in order."""
+UNSUPPORTED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+"""What models raise where an attention or a mask is not what they expect."""
 ATTENTION_TYPES = {"full_attention", "sliding_attention"}
+WINDOWS = (("sliding_window", "layer_types", "sliding_attention"), ("window_size", "attention_layers", "local"))
+"""Names under which a configuration tells of attention windows: the width, the layers' kinds, the windowed kind."""
 
 
 @dataclass(frozen=True)
@@ -73,35 +81,97 @@ def locate(checkpoint: Checkpoint, override: str | None, where: str) -> Place:
 
 
 def load(place: Place, device: str, dtype: str, attention: str, where: str) -> Loaded:
-    """Load weights and tokenizer onto `device`; EngineInfeasible where the machine or the architecture says no."""
+    """Load weights and tokenizer onto `device`, and see that the model decodes through the ragged cache as by itself.
+
+    A model whose attention the packed kernel cannot express gets transformers' eager one. Raises ConfigurationError
+    where the checkpoint or its surroundings are at fault, EngineInfeasible where the architecture or the memory is.
+    """
     options: dict[str, Any] = {"revision": place.hub_revision} if place.hub_revision else {}
     transformers_logging.disable_progress_bar()
     packed_attention.register()
-    implementation = packed_attention.PACKED if attention == "packed" else attention
     with out_of_memory(Reason.OOM_LOAD, f"{where}: the weights of {place.path} do not fit into the memory of {device}"):
-        try:
-            config = AutoConfig.from_pretrained(place.path, **options)
-            _refuse_recurrent(config, where)
-            model = AutoModelForCausalLM.from_pretrained(
-                place.path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation, **options
-            )
-            tokenizer = AutoTokenizer.from_pretrained(place.path, **options)
-        except OSError as error:
-            raise ConfigurationError(f"{where}: {place.path} cannot be read ({_first_line(error)})") from error
-        except (ValueError, KeyError, ImportError) as error:
-            raise EngineInfeasible(
-                Reason.UNSUPPORTED_MODEL, f"{where}: transformers cannot load {place.path} ({_first_line(error)})"
-            ) from error
-        model = model.eval().to(device)
-        speed_up_projection(model)
-    text = model.config.get_text_config()
-    return Loaded(
-        model=model,
-        tokenizer=tokenizer,
-        revision=place.revision,
-        layers=int(text.num_hidden_layers),
-        context=_context(text),
-        eos_ids=_eos_ids(model, tokenizer),
+        config = _config(place, options, where)
+        tokenizer = _readable(place, where, lambda: AutoTokenizer.from_pretrained(place.path, **options))
+        text = config.get_text_config()
+        layers, context = int(text.num_hidden_layers), _context(text)
+        failures = []
+        for implementation in ATTENTION[attention]:
+            try:
+                model = _weights(place, config, getattr(torch, dtype), implementation, options, where)
+                model = model.eval().to(device)
+                speed_up_projection(model)
+                found = deviation(model, layers, context)
+            except UNSUPPORTED as error:
+                if is_out_of_memory(error):
+                    raise
+                failures.append(f"{implementation}: {_first_line(error)}")
+                continue
+            if is_sound(found, model.dtype):
+                return Loaded(model, tokenizer, place.revision, layers, context, _eos_ids(model, tokenizer))
+            failures.append(f"{implementation}: logits off by {found:.1g} of their size")
+    raise EngineInfeasible(
+        Reason.UNSUPPORTED_MODEL,
+        f"{where}: {place.path} ({config.model_type}) does not decode through the reference engine's cache as it does "
+        f"by itself, with attention {'; '.join(failures)}",
+    )
+
+
+def _config(place: Place, options: dict[str, Any], where: str) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(place.path, **options)
+    except (ValueError, KeyError) as error:
+        if "model type" not in str(error) and "model_type" not in str(error):
+            raise _unreadable(place, where, error) from error
+        raise _unsupported(place, where, error) from error
+    except Exception as error:
+        raise _unreadable(place, where, error) from error
+    _refuse_other_caches(config, where)
+    return config
+
+
+def _weights(place: Place, config: Any, dtype: Any, implementation: str, options: dict[str, Any], where: str) -> Any:
+    """Load every tensor; ConfigurationError where one is missing, because transformers would draw it at random."""
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise _unsupported(place, where, ValueError(f"{config.model_type} is no causal language model"))
+    model, info = _readable(
+        place,
+        where,
+        lambda: AutoModelForCausalLM.from_pretrained(
+            place.path,
+            config=config,
+            dtype=dtype,
+            attn_implementation=implementation,
+            output_loading_info=True,
+            **options,
+        ),
+    )
+    lacking = sorted({*info["missing_keys"], *map(str, info["mismatched_keys"])})
+    if lacking:
+        raise ConfigurationError(
+            f"{where}: {place.path} lacks {len(lacking)} of the model's tensors, or has them in another shape "
+            f"({', '.join(lacking[:3])}{', ...' if len(lacking) > 3 else ''}); fetch or save the checkpoint again"
+        )
+    return model
+
+
+def _readable(place: Place, where: str, read: Callable[[], Any]) -> Any:
+    """Run one of transformers' readers. What it says of an attention it lacks passes; all else becomes a sentence."""
+    try:
+        return read()
+    except Exception as error:
+        lacks_attention = isinstance(error, UNSUPPORTED) and "attention" in str(error)
+        if lacks_attention or packed_attention.PACKED in str(error) or is_out_of_memory(error):
+            raise
+        raise _unreadable(place, where, error) from error
+
+
+def _unreadable(place: Place, where: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{where}: {place.path} cannot be read ({_first_line(error)})")
+
+
+def _unsupported(place: Place, where: str, error: Exception) -> EngineInfeasible:
+    return EngineInfeasible(
+        Reason.UNSUPPORTED_MODEL, f"{where}: transformers cannot load {place.path} ({_first_line(error)})"
     )
 
 
@@ -136,16 +206,22 @@ def out_of_memory(reason: Reason, message: str, capacity_requests: int | None = 
     """Turn an allocation that fails, on the host or on a GPU, into EngineInfeasible with `message`."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise EngineInfeasible(reason, message, capacity_requests) from error
-    except RuntimeError as error:
-        # The CPU allocator has no exception class of its own.
-        if "can't allocate memory" not in str(error) and "not enough memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
         raise EngineInfeasible(reason, message, capacity_requests) from error
 
 
-def _refuse_recurrent(config: Any, where: str) -> None:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an allocation failed; the CPU allocator has no exception class of its own."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    )
+
+
+def _refuse_other_caches(config: Any, where: str) -> None:
     types = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if types - ATTENTION_TYPES:
         raise EngineInfeasible(
@@ -158,10 +234,10 @@ def _refuse_recurrent(config: Any, where: str) -> None:
 def _context(text_config: Any) -> int:
     """Return the tokens up to which an attention window changes nothing, because the cache keeps all of them."""
     context = int(getattr(text_config, "max_position_embeddings", None) or 1 << 30)
-    window = getattr(text_config, "sliding_window", None)
-    types = getattr(text_config, "layer_types", None)
-    if window and (types is None or "sliding_attention" in types):
-        context = min(context, int(window))
+    for window_name, types_name, kind in WINDOWS:
+        window, types = getattr(text_config, window_name, None), getattr(text_config, types_name, None)
+        if window and (types is None or kind in types):
+            context = min(context, int(window))
     return context
 
 

@@ -86,7 +86,14 @@ class RaggedModel:
     def step(
         self, tokens: Ids | torch.Tensor, before: Ids, new: Ids | None, keep: int, first_row: int = 0
     ) -> torch.Tensor:
-        """Run one pass over tokens [n, q] and return the greedy choice after each of the last `keep`, [n, keep].
+        """Return the greedy choice after each of the last `keep` tokens, [n, keep]; see `logits`."""
+        with torch.inference_mode():
+            return self.logits(tokens, before, new, keep, first_row).argmax(dim=-1)
+
+    def logits(
+        self, tokens: Ids | torch.Tensor, before: Ids, new: Ids | None, keep: int, first_row: int = 0
+    ) -> torch.Tensor:
+        """Run one pass over tokens [n, q] and return the logits after each of the last `keep`, [n, keep, vocabulary].
 
         before [n]: valid entries of each row, which is the position of its first new token. new [n]: how many of the
         q columns are real, counted from the right (None: all); columns left of them are padding that nothing reads.
@@ -113,8 +120,10 @@ class RaggedModel:
         if self._can_skip_logits:
             options["logits_to_keep"] = keep
         with torch.inference_mode():
-            logits = self.model(input_ids=tokens, attention_mask=mask, position_ids=places, **options).logits
-            return logits[:, -keep:].argmax(dim=-1)
+            logits: torch.Tensor = self.model(
+                input_ids=tokens, attention_mask=mask, position_ids=places, **options
+            ).logits
+            return logits[:, -keep:]
 
     def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         """Follow a compaction of the batch."""

@@ -27,6 +27,11 @@ class OneDnnProjection(torch.nn.Module):  # type: ignore[misc]
         """Return the layer's own weight, for models that look at it."""
         return self.linear.weight
 
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """Return the layer's own bias."""
+        return self.linear.bias
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [..., vocabulary] of hidden [..., hidden]."""
         return torch.nn.functional.linear(hidden.contiguous().to_mkldnn(), self._weight, self._bias).to_dense()
