@@ -67,6 +67,33 @@ REFUSED = [
         r"engine\.settings\.acept: unknown key; valid: accept, fail",
     ),
     (changed(engine={"name": "scripted", "settings": {"fail": {"plain": "boom"}}}), r"engine\.settings\.fail\.plain: "),
+    (
+        changed(**REAL, engine__settings={"threads": 1}, engine__host_settings={"attention": "eager"}),
+        r"engine\.host_settings\.attention: it changes what is measured; put it under settings \(valid: drafter_path, ",
+    ),
+    (changed(**REAL, engine__host_settings={"device": "cuda"}), r"engine\.host_settings\.device: it changes what is"),
+    (changed(**REAL, engine__host_settings={"prefill_tokens": 8}), r"host_settings\.prefill_tokens: it changes what"),
+    (
+        changed(**REAL, engine__host_settings={"drafter_paht": "x"}),
+        r"engine\.host_settings\.drafter_paht: .*\(did you mean 'drafter_path'\?\)",
+    ),
+    (
+        changed(**REAL, engine__settings={"model_path": "a"}, engine__host_settings={"model_path": "b"}),
+        r"engine\.host_settings\.model_path: it is given under settings too; drop one of the two",
+    ),
+    (changed(engine__host_settings={"accept": 0.6}), r"host_settings\.accept: it changes what is measured"),
+    (
+        changed(engine={"name": "simulated", "host_settings": {"world_seed": 1}}),
+        r"host_settings\.world_seed: it changes what is measured; .*'simulated' has no setting of the host",
+    ),
+    (
+        changed(
+            engine={"name": "sglang", "host_settings": {"attention_backend": "fa3"}},
+            meter={"name": "nvml"},
+            grids__base__gpus=["H100"],
+        ),
+        r"host_settings\.attention_backend: it changes what is measured",
+    ),
     (changed(engine="scripted"), r"engine: must be a mapping of keys"),
     (changed(grids__base__concurrency=4), r"grids\.base\.concurrency: must be a list \(found 4\)$"),
     (changed(grids__base__seeds=["a"]), r"grids\.base\.seeds\.0: [^\n]*$"),

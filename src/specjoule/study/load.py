@@ -12,9 +12,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from specjoule.engines.host_settings import HOST_SETTINGS, doubled_keys, misplaced_keys
 from specjoule.errors import ConfigurationError
 from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model
-from specjoule.study.model import BASELINES, VIRTUAL_ENGINES, Study, StudyFile
+from specjoule.study.model import BASELINES, VIRTUAL_ENGINES, EngineConfig, Study, StudyFile
 
 T = TypeVar("T", bound=Entry)
 
@@ -253,6 +254,7 @@ def _refuse_impossible(study: Study, path: Path) -> None:
                 "found by these names, which stand for the schemes of the same name and for nothing else"
             )
     _refuse_same_drafters(study, path)
+    _refuse_host_settings(study.file.engine, path)
     _refuse_drafters(study, path)
     _refuse_devices(study, path)
     for grid_name, grid in study.file.grids.items():
@@ -277,6 +279,20 @@ def _refuse_impossible(study: Study, path: Path) -> None:
                 raise ConfigurationError(
                     f"{path}: grids.{grid_name}.locked_mhz: clocks of '{gpu_name}' cannot be locked"
                 )
+
+
+def _refuse_host_settings(engine: EngineConfig, path: Path) -> None:
+    """Refuse a host setting that changes numbers (nothing would become stale by it) or that is given twice."""
+    for key in misplaced_keys(engine.name, engine.host_settings):
+        allowed = HOST_SETTINGS[engine.name]
+        close = nearest(str(key), allowed) if allowed else f"engine '{engine.name}' has no setting of the host"
+        raise ConfigurationError(
+            f"{path}: engine.host_settings.{key}: it changes what is measured; put it under settings ({close})"
+        )
+    for key in doubled_keys(engine.settings, engine.host_settings):
+        raise ConfigurationError(
+            f"{path}: engine.host_settings.{key}: it is given under settings too; drop one of the two"
+        )
 
 
 def _refuse_devices(study: Study, path: Path) -> None:

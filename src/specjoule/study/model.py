@@ -29,7 +29,7 @@ class EngineConfig(Entry):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Engine-specific: device, dtype, threads, interpreter ... (docs of the engine)."""
     host_settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings that cannot change a number (paths, interpreter, cache folders): not part of the hash."""
+    """Settings that cannot change a number (`engines.host_settings` lists them by engine): not part of the hash."""
 
 
 class MeterConfig(Entry):
