@@ -32,6 +32,19 @@ REAL = {"engine": {"name": "reference"}, "meter": {"name": "auto"}}
 
 REFUSED = [
     (changed(**REAL, engine__settings={"thread": 2}), r"the reference engine does not know 'thread'"),
+    (
+        changed(**REAL, engine__settings={"attention": "pakced"}),
+        r"engine\.settings\.attention: 'pakced' is not allowed; did you mean 'packed'\?",
+    ),
+    (
+        changed(**REAL, engine__settings={"attention": None}),
+        r"attention: 'None' is not allowed; valid: eager, packed, ",
+    ),
+    (changed(**REAL, engine__settings={"attention": ["sdpa"]}), r"engine\.settings\.attention: .* is not allowed"),
+    (changed(**REAL, engine__settings={"device": "cpu:a"}), r"engine\.settings\.device: 'cpu:a' is no device"),
+    (changed(**REAL, engine__settings={"threads": 2**40}), r"engine\.settings\.threads: must be at most 1024"),
+    (changed(**REAL, engine__settings={"threads": None}), r"engine\.settings\.threads: must be a whole number"),
+    (changed(**REAL, engine__settings={"model_path": ""}), r"engine\.settings\.model_path: must not be empty"),
     (changed(**REAL, engine__settings={"device": "cuda:0"}), r"device: 'cuda:0' is not what 'cpu' stands for"),
     (changed(engine={"name": "reference"}, meter={"name": "nvml"}), r"'nvml' counts a GPU, but 'cpu' is the processor"),
     (changed(engine={"name": "reference"}, meter={"name": "simulated"}), r"'simulated' goes with a simulated engine"),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from specjoule.errors import ConfigurationError
+from specjoule.study.load import nearest
 
 DTYPES = ("float32", "bfloat16", "float16")
+ATTENTIONS = ("packed", "sdpa", "eager")
+DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+MOST_THREADS = 1024
+"""More than any machine has; a larger number would be refused by the thread pool, inside the job."""
 FOR_THE_RUNNER = ("interpreter",)
 """Keys of `engine.settings` that are for the runner and pass through here unread."""
 
@@ -47,11 +53,25 @@ class ReferenceSettings:
             value = values.get(key, 1)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"engine.settings.{key}: must be a whole number of at least 1, not {value!r}")
-        for key in ("device", "dtype", "attention", "model_path", "drafter_path"):
+        if values.get("threads", 1) > MOST_THREADS:
+            raise ConfigurationError(
+                f"engine.settings.threads: must be at most {MOST_THREADS}, not {values['threads']}"
+            )
+        for key in ("device", "dtype", "model_path", "drafter_path"):
             if (value := values.get(key)) is not None and not isinstance(value, str | Path):
                 raise ConfigurationError(f"engine.settings.{key}: must be a text, not {value!r}")
+            if value is not None and not str(value):
+                raise ConfigurationError(f"engine.settings.{key}: must not be empty; leave the key out")
             if value is not None:
                 values[key] = str(value)
+        attention = values.get("attention", ATTENTIONS[0])
+        if attention not in ATTENTIONS:
+            raise ConfigurationError(
+                f"engine.settings.attention: '{attention}' is not allowed; {nearest(str(attention), ATTENTIONS)}"
+            )
+        device = values.get("device")
+        if device is not None and not DEVICE.fullmatch(device):
+            raise ConfigurationError(f"engine.settings.device: '{device}' is no device; write cpu, cuda or cuda:0")
         return cls(**values)
 
     def resolve_dtype(self, model: str, weight_dtype: str, kv_dtype: str) -> str:
