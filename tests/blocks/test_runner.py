@@ -428,8 +428,9 @@ def test_drift_is_that_of_valid_attempts_alone(project: Project) -> None:
 
 
 def test_cells_of_a_pinned_release_are_not_measured_by_another(project_folder: Path) -> None:
-    project = open_project(overrides={"engine": {"name": "reference", "version": "torch-0"}, "meter": {"name": "auto"}})
-    with pytest.raises(ConfigurationError, match=r"engine\.version: pins torch-0, but torch-.* is installed here"):
+    engine = {"name": "reference", "version": "torch-0+transformers-0"}
+    project = open_project(overrides={"engine": engine, "meter": {"name": "auto"}})
+    with pytest.raises(ConfigurationError, match=r"engine\.version: pins torch-0\+.*, but torch-.* is installed here"):
         open_devices(project.study, project.study.gpus["cpu"], "b", 1)
 
 

@@ -88,6 +88,12 @@ def test_wrong_input_is_one_sentence(project_folder: Path, run: Run, arguments: 
     assert not list(Path().glob("results/raw/*"))
 
 
+def test_a_seed_that_cannot_be_stored_is_refused_by_its_option(project_folder: Path, run: Run) -> None:
+    ran = run("measure", "--seed", 2**70)
+    assert ran.code == 2 and "--seed" in ran.err
+    assert not list(Path().glob("results/*/measure*"))
+
+
 def test_the_budget_decides_how_many_waves() -> None:
     base = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
     plenty, forecast = single_study(base, Wish(**{**WISH.__dict__, "budget_s": 3600.0}))

@@ -107,6 +107,23 @@ REFUSED = [
         ),
         r"host_settings\.attention_backend: it changes what is measured",
     ),
+    (changed(grids__base__seeds=[2**70]), r"grids\.base\.seeds\.0: .*less than or equal to 4294967295"),
+    (changed(grids__base__seeds=[-1]), r"grids\.base\.seeds\.0: .*greater than or equal to 0"),
+    (changed(grids__base__replicates=[2**70]), r"grids\.base\.replicates\.0: .*less than or equal to 2147483647"),
+    (changed(grids__base__replicates=[]), r"grids\.base\.replicates: .*at least 1 item"),
+    (changed(grids__base__capture=[]), r"grids\.base\.capture: .*at least 1 item"),
+    (changed(grids__base__locked_mhz=[]), r"grids\.base\.locked_mhz: .*at least 1 item"),
+    (changed(grids__base__context_tokens=[]), r"grids\.base\.context_tokens: .*at least 1 item"),
+    (changed(grids__base__instrumentation=[]), r"grids\.base\.instrumentation: .*at least 1 item"),
+    (changed(protocol__settle={"min_s": 5, "max_s": 2}), r"protocol\.settle: min_s \(5\) is beyond max_s \(2\)"),
+    (changed(blocks={"store": ""}), r"blocks\.store: .*at least 1 character"),
+    (changed(protocol__max_new_tokens=1), r"protocol\.max_new_tokens: must be at least 2: the first token comes from"),
+    (changed(grids__base__max_new_tokens=1), r"grids\.base\.max_new_tokens: must be at least 2"),
+    (changed(**REAL, engine__version="9.9"), r"engine\.version: '9\.9' is no release of engine 'reference'"),
+    (
+        changed(engine={"name": "simulated", "version": "2"}),
+        r"engine\.version: simulated boards have no release to pin",
+    ),
     (changed(engine="scripted"), r"engine: must be a mapping of keys"),
     (changed(grids__base__concurrency=4), r"grids\.base\.concurrency: must be a list \(found 4\)$"),
     (changed(grids__base__seeds=["a"]), r"grids\.base\.seeds\.0: [^\n]*$"),
@@ -280,3 +297,13 @@ def test_overrides_replace_nested_keys_and_leave_the_rest(project_folder: Path) 
     study = load_study(project_folder / "config" / "config.yaml", {"protocol": {"max_new_tokens": 7}})
     assert study.file.protocol.max_new_tokens == 7
     assert study.file.protocol.min_prompts == SCRIPTED["protocol"]["min_prompts"]
+
+
+@pytest.mark.parametrize("key", ["? [a, b]\n: 1", "? {a: 1}\n: 1"])
+def test_a_list_as_a_key_is_refused_by_its_line(project_folder: Path, key: str) -> None:
+    path = project_folder / "config" / "config.yaml"
+    path.write_text(f"study: tiny\n{key}\n", encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"config\.yaml, line 2: not valid YAML \(a list or mapping is no key\)"
+    ):
+        load_study(path)

@@ -53,7 +53,7 @@ def measure(
     ] = None,
     minutes: Annotated[float, typer.Option(help="Time budget; the number of waves is cut to fit it.", min=0.05)] = 5.0,
     max_new_tokens: Annotated[int, typer.Option(help="Length of every answer.", min=2)] = 40,
-    seed: Annotated[int, typer.Option(help="Draws the prompts.")] = 1,
+    seed: Annotated[int, typer.Option(help="Draws the prompts.", min=0, max=2**32 - 1)] = 1,
     gpu: Annotated[str, typer.Option(help="Name in config/gpus.yaml.")] = "cpu",
     engine: Annotated[str | None, typer.Option(help="reference, sglang, simulated ...; default: the study's.")] = None,
     meter: Annotated[str | None, typer.Option(help="auto, rapl, nvml, estimate; default: the study's.")] = None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,9 @@ T = TypeVar("T", bound=Entry)
 
 MOST_NAMES = 12
 """Names that one error sentence lists."""
+
+PINNED_LIBRARIES = re.compile(r"torch-[^+\s]+\+transformers-[^+\s]+")
+"""How a study pins the reference engine: as `engines.versions.installed_version` names it."""
 
 CATALOGUES: dict[str, type[Entry]] = {"models": Model, "drafters": Drafter, "gpus": Gpu, "corpora": Corpus}
 
@@ -130,7 +134,9 @@ def _construct_unique(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bo
     loader.flatten_mapping(node)
     seen: dict[Any, Any] = {}
     for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=deep)
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, "a list or mapping is no key", key_node.start_mark)
         if key in seen:
             raise yaml.constructor.ConstructorError(None, None, f"key '{key}' is given twice", key_node.start_mark)
         seen[key] = loader.construct_object(value_node, deep=True)
@@ -255,6 +261,7 @@ def _refuse_impossible(study: Study, path: Path) -> None:
             )
     _refuse_same_drafters(study, path)
     _refuse_host_settings(study.file.engine, path)
+    _refuse_version(study.file.engine, path)
     _refuse_drafters(study, path)
     _refuse_devices(study, path)
     for grid_name, grid in study.file.grids.items():
@@ -292,6 +299,22 @@ def _refuse_host_settings(engine: EngineConfig, path: Path) -> None:
     for key in doubled_keys(engine.settings, engine.host_settings):
         raise ConfigurationError(
             f"{path}: engine.host_settings.{key}: it is given under settings too; drop one of the two"
+        )
+
+
+def _refuse_version(engine: EngineConfig, path: Path) -> None:
+    """Refuse a pinned release that nothing could be: cells would keep its name whatever computed them."""
+    if engine.version is None:
+        return
+    if engine.name == "reference" and not PINNED_LIBRARIES.fullmatch(engine.version):
+        raise ConfigurationError(
+            f"{path}: engine.version: '{engine.version}' is no release of engine 'reference', which is named by its "
+            "libraries, as in torch-2.9.1+transformers-4.57.3; leave the key out to take the installed ones"
+        )
+    if engine.name == "simulated":
+        raise ConfigurationError(
+            f"{path}: engine.version: simulated boards have no release to pin, their version follows from their "
+            "parameters; leave the key out"
         )
 
 

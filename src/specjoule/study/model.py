@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from specjoule.study.catalogue import Corpus, Drafter, Entry, Gpu, Model, Name
 
 VIRTUAL_ENGINES: frozenset[str] = frozenset({"simulated", "scripted"})
 """Engines on a virtual clock: they bring their own meter."""
 
-Positive = Annotated[int, Field(ge=1)]
+MOST_COUNT = 2**31 - 1
+"""Counts are stored in 32 bits."""
+MOST_SEED = 2**32 - 1
+"""The largest seed that every engine takes: servers hand theirs to numpy, which wants 32 bits without a sign."""
+
+
+def _with_a_round(tokens: int) -> int:
+    """Refuse answers of one token: they come from the prefill alone."""
+    if tokens < 2:
+        raise ValueError("must be at least 2: the first token comes from the prefill, and only rounds can be compared")
+    return tokens
+
+
+Positive = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
+AnswerTokens = Annotated[
+    int, Field(ge=1, le=MOST_COUNT, json_schema_extra={"minimum": 2}), AfterValidator(_with_a_round)
+]
 PLAIN = "plain"
 MATCHED = "plain-matched"
 """Name of the baseline that runs plain decoding with the speculative side's scheduler settings."""
@@ -25,7 +42,8 @@ class EngineConfig(Entry):
 
     name: EngineName
     version: str | None = None
-    """Release the cells are measured with; null: the installed one. A server's release is pinned here."""
+    """Release the cells are measured with; null: the installed one. A server's release is pinned here. The reference
+    engine's names both libraries, as in torch-2.9.1+transformers-4.57.3; simulated boards have none to pin."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Engine-specific: device, dtype, threads, interpreter ... (docs of the engine)."""
     host_settings: dict[str, Any] = Field(default_factory=dict)
@@ -55,11 +73,17 @@ class SettleConfig(Entry):
     idle_s: float = Field(default=1.0, ge=0)
     """Length of the loaded-idle power reading of each launch."""
 
+    @model_validator(mode="after")
+    def _in_order(self) -> SettleConfig:
+        if self.min_s > self.max_s:
+            raise ValueError(f"min_s ({self.min_s:g}) is beyond max_s ({self.max_s:g}): no board could ever settle")
+        return self
+
 
 class ProtocolConfig(Entry):
     """How a cell is measured; every value is part of the hash, except where said."""
 
-    max_new_tokens: Positive = 512
+    max_new_tokens: AnswerTokens = 512
     max_prompt_tokens: Positive | None = None
     ignore_eos: bool = True
     sampling: Literal["greedy"] = "greedy"
@@ -89,14 +113,14 @@ class Grid(Entry):
     drafters: tuple[Name, ...] = Field(min_length=1)
     concurrency: tuple[Positive, ...] = Field(min_length=1)
     corpora: tuple[Name, ...] = Field(min_length=1)
-    seeds: tuple[int, ...] = Field(min_length=1)
-    replicates: tuple[Positive, ...] = (1,)
-    capture: tuple[bool, ...] = (True,)
-    locked_mhz: tuple[Positive | None, ...] = (None,)
-    context_tokens: tuple[Positive | None, ...] = (None,)
-    instrumentation: tuple[Literal["minimal"] | None, ...] = (None,)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
+    replicates: tuple[Positive, ...] = Field(default=(1,), min_length=1)
+    capture: tuple[bool, ...] = Field(default=(True,), min_length=1)
+    locked_mhz: tuple[Positive | None, ...] = Field(default=(None,), min_length=1)
+    context_tokens: tuple[Positive | None, ...] = Field(default=(None,), min_length=1)
+    instrumentation: tuple[Literal["minimal"] | None, ...] = Field(default=(None,), min_length=1)
     """`minimal`: both sides without the flags that only counters and proofs need; null: with them, as all else."""
-    max_new_tokens: Positive | None = None
+    max_new_tokens: AnswerTokens | None = None
     """Overrides the protocol's, for sub-studies."""
     inferred: tuple[str, ...] = ()
     """Names of the lists above that the reproduced study does not state and we chose."""
@@ -134,7 +158,7 @@ class BlockConfig(Entry):
     """Factors by which a block is split further; both sides of every pair stay together."""
     max_minutes: float | None = Field(default=None, gt=0)
     """Longest estimated run time of a block; longer ones are split by corpus."""
-    store: str = "results/store"
+    store: str = Field(default="results/store", min_length=1)
     """Where finished cells are kept until (and after) they are copied into results/raw."""
     overhead_s: float = Field(default=20.0, ge=0)
     """Seconds a launch takes before its first window, for time estimates."""
