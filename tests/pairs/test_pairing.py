@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specjoule.errors import StoreError
 from specjoule.pairs.cells import sum_waves
 from specjoule.pairs.pairing import Pairs, make_pairs
 from specjoule.pairs.ratio import energy_ratio
@@ -78,11 +79,52 @@ def test_why_a_cell_is_in_no_pair(plain: list[dict], reason: Reason) -> None:
         ({"energy_j": 0.0}, "zero_energy"),
         ({"energy_j": None}, "no_meter"),
         ({"committed_tokens": 0}, "no_tokens"),
+        ({"energy_j": float("inf")}, "no_meter"),
+        ({"duration_s": None}, "not_reported"),
+        ({"duration_s": 0.0}, "window_too_short"),
+        ({"duration_s": float("inf")}, "not_reported"),
     ],
 )
 def test_own_reasons_come_first(changes: dict, reason: str) -> None:
     assert only_reason(cell("ngram-4", **changes) + cell()) == reason
     assert only_reason(cell("ngram-4", **changes)) == reason or changes.get("status") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"energy_j": float("inf")}, "no_meter"), ({"duration_s": None}, "not_reported"),
+        ({"duration_s": 0.0}, "window_too_short"),
+    ],
+)  # fmt: skip
+def test_a_plain_side_without_energy_or_length_is_no_partner(changes: dict, reason: str) -> None:
+    assert only_reason(cell("ngram-4") + cell(**changes)) == reason
+
+
+@pytest.mark.parametrize("key", ["gpu_uuid", "engine_version", "model", "verify_width"])
+def test_waves_of_two_things_make_no_pair(key: str) -> None:
+    spec, plain = cell("ngram-4"), cell()
+    for side, reason in ((spec, Reason.KEYS_DIFFER), (plain, Reason.PLAIN_INVALID)):
+        before = [row[key] for row in side]
+        for row in side:
+            if row["wave"] == 1:
+                row[key] = 9 if key == "verify_width" else "another"
+        out = paired(spec + plain)
+        assert out.pairs.empty
+        (excluded,) = out.excluded.to_dict("records")
+        assert excluded["reason"] == reason.value
+        assert excluded["reason_detail"] == (f"between waves: {key}" if side is spec else "keys_differ")
+        for row, value in zip(side, before, strict=True):
+            row[key] = value
+    assert len(paired(spec + plain).pairs) == 1
+
+
+@pytest.mark.parametrize("column", ["status", "validity"])
+def test_an_outcome_that_is_not_known_is_an_error_that_names_the_file(column: str) -> None:
+    rows = cell("ngram-4")
+    rows[2][column] = "weird"
+    with pytest.raises(StoreError, match=rf"\.parquet: {column} 'weird' is none of "):
+        paired(rows + cell())
 
 
 def test_differing_keys_are_named() -> None:

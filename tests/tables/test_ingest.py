@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,13 +96,17 @@ def test_columns_give_the_verdicts_that_rows_give(project: Project) -> None:
         ("committed_tokens", 1), ("rounds", 10_000), ("rounds", None), ("accepted_draft_tokens", 3), ("cut_tokens", 2),
         ("output_token_ids", [1]), ("output_token_ids", []), ("chunk_tokens", [1]), ("acceptance_histogram", [1]),
         ("acceptance_histogram", None), ("distinct_token_ratio", 0.0), ("repeated_ngram_share", 1.0),
-        ("distinct_token_ratio", None),
+        ("distinct_token_ratio", None), ("chunk_tokens", None), ("chunk_tokens", [None]), ("committed_tokens", None),
+        ("cut_tokens", None), ("acceptance_histogram", [None]),
     ):  # fmt: skip
         row = json.loads(json.dumps(rows[len(rows) // 2]))
         row["requests"][0][name] = value
         rows.append(row | {"cell_hash": f"{name}={value}"})
     rows.append(rows[0] | {"committed_tokens": 1, "cell_hash": "sum"})
     rows.append(rows[0] | {"max_new_tokens": 999, "cell_hash": "short"})
+    for name, bad in (("energy_j", float("inf")), ("duration_s", None), ("duration_s", 0.0)):
+        rows.append(rows[0] | {name: bad, "cell_hash": f"{name}={bad}"})
+    rows.append(rows[0] | {"status": "failed", "reason": None, "cell_hash": "unexplained"})
     rows.append(rows[0] | {"requests": None, "cell_hash": "none"})
     rows.append(rows[0] | {"requests": [], "cell_hash": "empty"})
     rows += [rows[0] | {"cell_hash": "again", "wave": wave} for wave in (0, 1)]  # the same prompts in two waves
@@ -256,6 +261,68 @@ def test_another_parquet_file_is_refused(raw: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), raw / "notes.parquet")
     with pytest.raises(StoreError, match="not one of raw windows"):
         ingest([raw])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": "weird"}, "status 'weird' is not known to this release"),
+        ({"status": "infeasible", "reason": "no_such_code"}, "reason 'no_such_code' is not known to this release"),
+        ({"flags": ["no_such_flag"]}, "flags 'no_such_flag' is not known to this release"),
+        ({"flags": [None]}, "flags 'None' is not known to this release"),
+        ({"role": "third"}, "role 'third' is not known to this release"),
+    ],
+)
+def test_a_word_that_is_not_known_is_an_error_that_names_the_file(
+    raw: Path, changes: dict[str, Any], words: str
+) -> None:
+    spoil(first_file(raw), **changes)
+    with pytest.raises(StoreError, match=rf"{re.escape(first_file(raw).name)}: {re.escape(words)}"):
+        ingest([raw])
+
+
+def test_a_null_that_must_not_be_is_an_error_that_names_the_file(raw: Path) -> None:
+    table = read_window_table(first_file(raw))
+    at = table.schema.get_field_index("verify_width")
+    holes = table.set_column(at, pa.field("verify_width", pa.int64()), pa.nulls(len(table), pa.int64()))
+    pq.write_table(holes, first_file(raw))
+    with pytest.raises(StoreError, match=rf"{first_file(raw).name}: column 'verify_width' is null in a row"):
+        ingest([raw])
+
+
+def test_a_file_without_a_row_is_named(raw: Path) -> None:
+    rewrite(first_file(raw), lambda table: table.slice(0, 0))
+    with pytest.raises(StoreError, match=rf"{first_file(raw).name}: holds no row; delete it"):
+        ingest([raw])
+
+
+def test_a_run_without_its_reason_is_not_measured_and_says_so(raw: Path) -> None:
+    spoil(first_file(raw), status="infeasible", reason=None)
+    rows = ingest([raw]).rows
+    mine = rows.loc[rows["raw_file"].str.endswith(first_file(raw).name)]
+    assert "not_reported" in set(rows.loc[mine.index, "validity_reason"])
+
+
+@pytest.mark.parametrize(
+    ("field", "reasons"),
+    [
+        ("chunk_tokens", {"counts_missing"}),
+        ("committed_tokens", {"denominator_mismatch,counts_missing"}),
+        ("chunk_t_ns", set()),
+    ],
+)
+def test_counts_that_are_missing_exclude_their_row_and_touch_no_other(raw: Path, field: str, reasons: set[str]) -> None:
+    before = ingest([raw])
+    file = first_file(raw)
+    rows = read_window_table(file).to_pylist()
+    hurt = next(r for r in rows if r["window"] == "generation")
+    hurt["requests"][0][field] = None
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), file)
+    after = ingest([raw])
+    changed = after.rows["validity_reason"].fillna("") != before.rows["validity_reason"].fillna("")
+    assert set(after.rows.loc[changed, "validity_reason"]) == reasons
+    gaps = [frame.loc[frame["cell_hash"] != hurt["cell_hash"]] for frame in (before.nested.gaps, after.nested.gaps)]
+    pd.testing.assert_frame_equal(*(frame.reset_index(drop=True) for frame in gaps))
 
 
 def test_a_folder_without_windows_is_refused(tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ a wave that delivers more tokens counts for more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from specjoule.pairs.keys import ATTEMPT_KEYS, group_ids
+from specjoule.errors import StoreError
+from specjoule.pairs.keys import ATTEMPT_KEYS, PARTNER_KEYS, SETTING_KEYS, group_ids
+from specjoule.reasons import Reason
 from specjoule.windows.schema import BY_NAME, NESTED, SCALARS
 
 F64 = npt.NDArray[np.float64]
@@ -38,6 +41,10 @@ _PER_WAVE = {
 }  # fmt: skip
 IDENTITY: tuple[str, ...] = tuple(n for n in SCALARS if n not in _PER_WAVE)
 """Columns that are the same in every wave of an attempt; the first wave's value is kept."""
+_SAME_IN_EVERY_WAVE: tuple[str, ...] = tuple(
+    k for k in (*PARTNER_KEYS, "drafter", "scheme", "draft_tokens", "verify_width", *SETTING_KEYS) if k not in _PER_WAVE
+)
+"""Of these, what a ratio stands on: an attempt in which one of them changed is no measurement of one thing."""
 
 
 def sum_waves(rows: pd.DataFrame, window: Literal["generation", "decode"] = "generation") -> pd.DataFrame:
@@ -52,9 +59,11 @@ def sum_waves(rows: pd.DataFrame, window: Literal["generation", "decode"] = "gen
       percentiles), realized batch, clock and capping weighted by duration, extremes over waves;
     - `energy_uncertainty_j` summed linearly over waves (J, 95 %): the lag's share is common to all of them;
     - `n_waves`, `complete` (every wave of the cell is there), `status` and `validity` of the worst wave, `reason` and
-      `validity_reason` united over waves.
+      `validity_reason` united over waves; an attempt whose waves differ in board, settings or software is invalid
+      (`keys_differ`, the names in `reason_detail`).
 
-    `rows` are collected rows; rows of other windows are ignored. Nothing is excluded here.
+    `rows` are collected rows; rows of other windows are ignored. Nothing is excluded here. Raises StoreError, naming
+    the raw file, for a status or validity that is not known.
     """
     part = rows.loc[rows["window"] == window]
     part = part.sort_values("wave", kind="stable")
@@ -92,6 +101,30 @@ def sum_waves(rows: pd.DataFrame, window: Literal["generation", "decode"] = "gen
     cells["validity"] = _worst(part, gid, n, "validity", _VALIDITY_RANK)
     for name in ("reason", "validity_reason"):
         cells[name] = _united(part, gid, n, name)
+    return _judged_by_waves(cells, _differing_between_waves(part, gid, first))
+
+
+def _differing_between_waves(
+    part: pd.DataFrame, gid: npt.NDArray[np.int64], first: npt.NDArray[np.int64]
+) -> dict[int, str]:
+    """Return, by group, the names of the keys in which a wave differs from the group's first; null equals null."""
+    found: dict[int, list[str]] = {}
+    for key in _SAME_IN_EVERY_WAVE:
+        if key in part.columns:
+            codes, _ = pd.factorize(part[key])
+            for group in np.unique(gid[codes != codes[first][gid]]).tolist():
+                found.setdefault(group, []).append(key)
+    return {group: ",".join(keys) for group, keys in found.items()}
+
+
+def _judged_by_waves(cells: pd.DataFrame, differing: Mapping[int, str]) -> pd.DataFrame:
+    """Make attempts invalid whose waves differ; what was not measured keeps its own reason."""
+    before = cells["validity_reason"].fillna("").astype("str").tolist()
+    for group, keys in differing.items():
+        if cells.at[group, "validity"] != "not_measured":
+            cells.at[group, "validity"] = "invalid"
+            cells.at[group, "validity_reason"] = join_codes([before[group], Reason.KEYS_DIFFER.value])
+            cells.at[group, "reason_detail"] = f"between waves: {keys}"
     return cells
 
 
@@ -144,7 +177,11 @@ def _weighted_mean(gid: npt.NDArray[np.int64], n: int, values: F64, weights: F64
 
 
 def _worst(part: pd.DataFrame, gid: npt.NDArray[np.int64], n: int, name: str, rank: dict[str, int]) -> list[str]:
-    codes = part[name].map(rank).to_numpy(dtype=np.int64)
+    ranks = part[name].map(rank)
+    if ranks.isna().any():
+        row = part.loc[ranks.isna()].iloc[0]
+        raise StoreError(f"{row.get('raw_file')}: {name} '{row[name]}' is none of {', '.join(rank)}")
+    codes = ranks.to_numpy(dtype=np.int64)
     worst = np.zeros(n, dtype=np.int64)
     np.maximum.at(worst, gid, codes)
     words = list(rank)

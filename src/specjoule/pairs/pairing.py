@@ -113,7 +113,11 @@ def _judge(joined: pd.DataFrame, plain: pd.DataFrame) -> tuple[pd.Series[str], p
         {"partial": Reason.CAPACITY.value, "infeasible": Reason.NOT_REPORTED.value, "failed": Reason.INTERRUPTED.value}
     )
     put(joined["status"] != "ok", own.where(own != "", default.fillna("").astype("str")), own_text)
-    put(joined["validity"] == "invalid", judged.where(judged != "", Reason.NOT_REPORTED.value), "invalid")
+    put(
+        joined["validity"] == "invalid",
+        judged.where(judged != "", Reason.NOT_REPORTED.value),
+        own_text.where(own_text != "", "invalid"),
+    )
     put(~joined["complete"], Reason.INTERRUPTED.value, "waves are missing")
     put(joined["validity"] == "not_measured", judged.where(judged != "", Reason.NO_METER.value), "no energy")
     none = joined["plain_finished"].isna()
@@ -128,7 +132,11 @@ def _judge(joined: pd.DataFrame, plain: pd.DataFrame) -> tuple[pd.Series[str], p
     put(differ != "", Reason.KEYS_DIFFER.value, differ)
     for side in ("", "plain_"):
         put(joined[f"{side}energy_j"].isna(), Reason.NO_METER.value, f"{side or 'own '}energy is missing")
+        put(np.isinf(joined[f"{side}energy_j"]), Reason.NO_METER.value, f"{side or 'own '}energy is not finite")
         put(~(joined[f"{side}energy_j"] > 0), Reason.ZERO_ENERGY.value)
+        seconds = joined[f"{side}duration_s"]
+        put(~np.isfinite(seconds), Reason.NOT_REPORTED.value, f"{side or 'own '}duration is missing")
+        put(~(seconds > 0), Reason.WINDOW_TOO_SHORT.value, f"{side or 'own '}duration is not positive")
         put(~(joined[f"{side}committed_tokens"] > 0), Reason.NO_TOKENS.value)
     return reason, detail
 

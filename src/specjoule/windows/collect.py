@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from specjoule.errors import StoreError
 from specjoule.files import write_atomically
 from specjoule.meters.base import Calibration
-from specjoule.reasons import Reason, Validity
+from specjoule.reasons import Reason, Status, Validity
 from specjoule.study.model import ValidityConfig
 from specjoule.windows.io import conformed, read_window_table
 from specjoule.windows.judging import JUDGED_FIELDS, judge_table
@@ -40,6 +40,7 @@ from specjoule.windows.nested import (
 from specjoule.windows.recompute import recompute_rows
 from specjoule.windows.schema import (
     ARROW_SCHEMA,
+    BY_NAME,
     COLLECTED,
     SCALARS,
 )  # fmt: skip
@@ -118,7 +119,7 @@ def collect_recomputed(
     """
     judged, nested, changes = [], [], []
     for file in files:
-        rows = read_window_table(file).to_pylist()
+        rows = _filled(read_window_table(file), file).to_pylist()
         for row, again in zip(rows, recompute_rows(rows, calibrations(rows[0]["gpu_uuid"])), strict=True):
             if again is not None:
                 row.update(again.columns)
@@ -144,7 +145,7 @@ def _batches(files: Iterable[Path], raw_root: Path, schema: pa.Schema) -> Iterat
     tables: list[pa.Table] = []
     names: list[str] = []
     for file in files:
-        table = read_columns(file, schema)
+        table = _filled(read_columns(file, schema), file)
         tables.append(table)
         names += [_name(file, raw_root)] * len(table)
         if len(tables) == BATCH:
@@ -152,6 +153,13 @@ def _batches(files: Iterable[Path], raw_root: Path, schema: pa.Schema) -> Iterat
             tables, names = [], []
     if tables:
         yield pa.concat_tables(tables).combine_chunks(), names
+
+
+def _filled(table: pa.Table, file: Path) -> pa.Table:
+    """Return the table, which must have a row: a cell without one would be neither counted nor excluded."""
+    if len(table):
+        return table
+    raise StoreError(f"{file}: holds no row; delete it: the next run makes it anew from the store")
 
 
 def _name(file: Path, raw_root: Path) -> str:
@@ -180,6 +188,7 @@ def _column_paths(schema: pa.Schema) -> tuple[str, ...]:
 
 def _judged(table: pa.Table, names: list[str], rules: ValidityConfig) -> pa.Table:
     """Return the scalar rows with their verdict; the block's drift is still to come."""
+    _refuse_unknown(table, names)
     verdicts = judge_table(table, rules)
     added = [
         pa.array([str(v.validity) for v in verdicts], pa.string()),
@@ -188,6 +197,37 @@ def _judged(table: pa.Table, names: list[str], rules: ValidityConfig) -> pa.Tabl
         pa.array(names, pa.string()),
     ]
     return pa.Table.from_arrays([*table.select(list(SCALARS)).columns, *added], schema=ROWS_SCHEMA)
+
+
+KNOWN_WORDS: dict[str, tuple[str, ...]] = {
+    "status": tuple(s.value for s in Status),
+    "window": ("generation", "decode"),
+    "role": ("cell", "reference"),
+    "reason": tuple(r.value for r in Reason),
+    "flags": tuple(r.value for r in Reason),
+}
+"""The words that these columns may hold; a row with another one can neither be counted nor excluded rightly."""
+
+
+def _refuse_unknown(table: pa.Table, names: Sequence[str]) -> None:
+    """Raise StoreError naming the file of the first row with an unknown word, or with a null that must not be."""
+    for column, words in KNOWN_WORDS.items():
+        values, rows = table[column].combine_chunks(), np.arange(len(table))
+        if pa.types.is_list(values.type):
+            values, rows = pc.list_flatten(values), pc.list_parent_indices(values).to_numpy()
+        known = pc.is_in(values, value_set=pa.array(words)).to_numpy(zero_copy_only=False)
+        if column == "reason":
+            known |= values.is_null().to_numpy(zero_copy_only=False)
+        if not known.all():
+            at = int(np.flatnonzero(~known)[0])
+            raise StoreError(
+                f"{names[int(rows[at])]}: {column} '{values[at].as_py()}' is not known to this release; if a newer one "
+                "wrote the file, upgrade specjoule"
+            )
+    for column in SCALARS:
+        if not BY_NAME[column].nullable and table[column].null_count:
+            at = int(np.flatnonzero(table[column].is_null().to_numpy())[0])
+            raise StoreError(f"{names[at]}: column '{column}' is null in a row, and must not be")
 
 
 def _with_drift(rows: pa.Table, rules: ValidityConfig, drifts: Drifts | None) -> pa.Table:

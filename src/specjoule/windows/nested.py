@@ -130,7 +130,10 @@ def _plain_column(values: Any, name: str) -> Any:
 
 def list_field(items: Any, name: str) -> tuple[I64, npt.NDArray[Any]]:
     """Return lengths per request and the flat values of a list field (null lists count as empty)."""
-    lists = items.field(name)
+    return _flat(items.field(name))
+
+
+def _flat(lists: Any) -> tuple[I64, npt.NDArray[Any]]:
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths, pc.list_flatten(lists).to_numpy(zero_copy_only=False)
 
@@ -153,9 +156,21 @@ class _Chunks:
 
     @staticmethod
     def of(items: Any) -> _Chunks:
-        lengths, stamps = list_field(items, "chunk_t_ns")
-        _, tokens = list_field(items, "chunk_tokens")
+        times, counts = _whole(items.field("chunk_t_ns"), items.field("chunk_tokens"))
+        (lengths, stamps), (_, tokens) = _flat(times), _flat(counts)
         return _Chunks(lengths, np.cumsum(lengths) - lengths, stamps, tokens)
+
+
+def _whole(times: Any, counts: Any) -> tuple[Any, Any]:
+    """Return both lists of every request, null where a stamp or a count is missing: such a row is judged invalid."""
+    same = pc.fill_null(pc.equal(pc.list_value_length(times), pc.list_value_length(counts)), False)
+    if pc.all(same).as_py() is not False and not pc.list_flatten(times).null_count + pc.list_flatten(counts).null_count:
+        return times, counts
+    whole = pa.array(
+        equal and None not in t and None not in n
+        for equal, t, n in zip(same.to_pylist(), times.to_pylist(), counts.to_pylist(), strict=True)
+    )
+    return tuple(pc.if_else(whole, lists, pa.nulls(len(lists), lists.type)) for lists in (times, counts))  # type: ignore[return-value]
 
 
 def _attempts(keys: pd.DataFrame) -> tuple[I64, pd.DataFrame]:

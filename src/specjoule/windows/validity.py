@@ -5,6 +5,7 @@ Rules are set before the data (`ValidityConfig`); each names its reason code. An
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,8 @@ def judge(
     A run that yielded nothing (infeasible, failed) is `not_measured` with the run's own reason.
     """
     if row["status"] in (Status.INFEASIBLE, Status.FAILED):
-        return Verdict(Validity.NOT_MEASURED, (Reason.of(row["reason"]),))
+        why = Reason.of(row["reason"]) if row["reason"] is not None else Reason.NOT_REPORTED
+        return Verdict(Validity.NOT_MEASURED, (why,))
     reasons: list[Reason] = []
     reasons += [r for r in map(Reason.of, row.get("flags") or ()) if r not in INFORMATIVE]
     reasons += _energy_reasons(row, rules)
@@ -179,8 +181,11 @@ def _energy_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reaso
         if any(Reason.of(f) not in INFORMATIVE for f in row.get("flags") or ()):
             return []
         return [Reason.WINDOW_TOO_SHORT if row["window"] == "decode" else Reason.NO_METER]
+    if not math.isfinite(energy):
+        return [Reason.NO_METER]
     if not energy > 0:
         out.append(Reason.ZERO_ENERGY)
+    out += _duration_reasons(row.get("duration_s"))
     if not (row.get("committed_tokens") or 0) > 0:
         out.append(Reason.NO_TOKENS)
     limit, power = row.get("power_limit_w"), row.get("power_mean_w")
@@ -193,6 +198,13 @@ def _energy_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reaso
     if integral is not None and energy > 0 and abs(integral - energy) / energy > _cross_check_limit(row, rules):
         out.append(Reason.CROSS_CHECK)
     return out
+
+
+def _duration_reasons(duration_s: float | None) -> list[Reason]:
+    """A window without a length has an energy but neither power nor throughput."""
+    if duration_s is None or not math.isfinite(duration_s):
+        return [Reason.NOT_REPORTED]
+    return [] if duration_s > 0 else [Reason.WINDOW_TOO_SHORT]
 
 
 def _cross_check_limit(row: Mapping[str, Any], rules: ValidityConfig) -> float:
@@ -241,22 +253,25 @@ def _board_reasons(row: Mapping[str, Any], rules: ValidityConfig) -> list[Reason
 def _accounting_reasons(row: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> list[Reason]:
     """The identities that every raw row satisfies or is rejected with the reason."""
     out: list[Reason] = []
-    if sum(r["committed_tokens"] for r in requests) != row["committed_tokens"]:
+    if sum(r["committed_tokens"] or 0 for r in requests) != row["committed_tokens"]:
         out.append(Reason.DENOMINATOR_MISMATCH)
     width = row["verify_width"]
     for r in requests:
-        committed, rounds = r["committed_tokens"], r["rounds"]
+        committed, rounds, chunks = r["committed_tokens"], r["rounds"], r["chunk_tokens"]
+        if committed is None or chunks is None or None in chunks:
+            out.append(Reason.COUNTS_MISSING)
+            continue
         if r["output_token_ids"] and len(r["output_token_ids"]) != committed:
             out.append(Reason.DENOMINATOR_MISMATCH)
-        if sum(r["chunk_tokens"]) != committed:
+        if sum(chunks) != committed:
             out.append(Reason.DENOMINATOR_MISMATCH)
-        if rounds is None or r["accepted_draft_tokens"] is None:
+        histogram = r["acceptance_histogram"]
+        if None in (rounds, r["accepted_draft_tokens"], r["cut_tokens"], *(histogram or ())):
             out.append(Reason.COUNTS_MISSING)
             continue
         decoded = committed - 1
         if decoded != r["accepted_draft_tokens"] + rounds - r["cut_tokens"] or not rounds <= decoded <= rounds * width:
             out.append(Reason.ROUNDS_INCONSISTENT)
-        histogram = r["acceptance_histogram"]
         if histogram is not None and (
             sum(histogram) != rounds or sum(i * h for i, h in enumerate(histogram)) != r["accepted_draft_tokens"]
         ):
