@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,50 @@ def test_a_drafter_of_another_model_is_refused(tmp_path: Path) -> None:
     assert study.models["my-model"].architecture.head_dim == 16
     with pytest.raises(ConfigurationError, match="'layerskip-4' applies to none"):
         single_study(base, Wish(**{**WISH.__dict__, "model": str(folder), "drafters": ("layerskip-4",)}))
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_inner": None, "vocab_size": 100}
+NESTED = {
+    "model_type": "gemma3", "hidden_size": 9, "vision_config": {"hidden_size": 7}, "dtype": "bfloat16",
+    "text_config": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                    "head_dim": 32, "vocab_size": 100},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "kv_heads", "head_dim", "dtype"), [(GPT2, 4, 16, "float32"), (NESTED, 2, 32, "bfloat16")]
+)
+def test_sizes_under_the_names_that_checkpoints_use(
+    tmp_path: Path, config: dict[str, Any], kv_heads: int, head_dim: int, dtype: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = model_from_folder(tmp_path)
+    found = model.architecture
+    assert (found.hidden_size, found.layers, found.query_heads, found.vocabulary) == (64, 2, 4, 100)
+    assert (found.kv_heads, found.head_dim, model.weight_dtype) == (kv_heads, head_dim, dtype)
+    assert found.parameters == 100 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 4 * 64)
+    (tmp_path / "model.safetensors").write_bytes(bytes(800))
+    assert model_from_folder(tmp_path).architecture.parameters == (200 if dtype == "float32" else 400)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ([1], "holds no mapping of keys"),
+        (GPT2 | {"n_head": 0}, r"n_head: must be a whole number of at least 1 \(found 0\)"),
+        (GPT2 | {"n_head": True}, "n_head: must be a whole number"),
+        (GPT2 | {"n_embd": "wide"}, r"n_embd: must be a whole number of at least 1 \(found 'wide'\)"),
+        (GPT2 | {"n_inner": -1}, "n_inner: must be a whole number"),
+        (GPT2 | {"n_head": 65}, r"more attention heads \(65\) than its width \(64\)"),
+        (GPT2 | {"n_head": None}, "lacks 'num_attention_heads' or 'n_head'; only causal language models are known"),
+        (GPT2 | {"text_config": [1]}, "text_config: must be a mapping of keys"),
+        (GPT2 | {"is_encoder_decoder": True}, "only causal language models are known"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_one_sentence(tmp_path: Path, config: Any, words: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigurationError, match=rf"config\.json: .*{words}"):
+        model_from_folder(tmp_path)
 
 
 def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ SCALES: tuple[tuple[int, float], ...] = (
 )
 """(min_prompts, min_window_s) tried in turn until the forecast fits the budget."""
 
+HIDDEN, LAYERS, HEADS = ("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head")
+KV_HEADS, HEAD_DIM, VOCABULARY = ("num_key_value_heads",), ("head_dim",), ("vocab_size",)
+INNER = ("intermediate_size", "n_inner")
+"""Names under which a configuration holds a size: today's first, then that of GPT-2 and its kind."""
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -144,35 +149,68 @@ def model_from_folder(folder: Path) -> Model:
         ) from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read as JSON ({error})") from error
-    try:
-        heads = config["num_attention_heads"]
-        architecture = Architecture(
-            parameters=_parameters(folder, config),
-            hidden_size=config["hidden_size"],
-            layers=config["num_hidden_layers"],
-            query_heads=heads,
-            kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            vocabulary=config["vocab_size"],
-            source="the checkpoint's configuration",
+    text = _text_part(config, file)
+    dtype = str(text.get("dtype") or text.get("torch_dtype") or "float32")
+    hidden, heads = _size(text, HIDDEN, file), _size(text, HEADS, file)
+    if heads > hidden and _given(text, HEAD_DIM) is None:
+        raise ConfigurationError(
+            f"{file}: has more attention heads ({heads}) than its width ({hidden}) can be cut into"
         )
-    except (KeyError, TypeError) as error:
-        raise ConfigurationError(f"{file}: lacks {error}; only causal language models are known") from error
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     return Model(
         name=slug(folder.resolve().name),
         family=str(config.get("model_type", "unknown")),
         checkpoint=Checkpoint(path=str(folder.absolute())),
-        architecture=architecture,
+        architecture=Architecture(
+            parameters=_parameters(folder, text, dtype, file),
+            hidden_size=hidden,
+            layers=_size(text, LAYERS, file),
+            query_heads=heads,
+            kv_heads=_size(text, KV_HEADS, file, heads),
+            head_dim=_size(text, HEAD_DIM, file, hidden // heads),
+            vocabulary=_size(text, VOCABULARY, file),
+            source="the checkpoint's configuration",
+        ),
         weight_dtype=dtype,
         kv_dtype=dtype,
     )
 
 
-def _parameters(folder: Path, config: Mapping[str, Any]) -> float:
+def _text_part(config: Any, file: Path) -> Mapping[str, Any]:
+    """Return the sizes of the language model: those under `text_config` go before those beside it."""
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{file}: holds no mapping of keys; it is not a transformers configuration")
+    if config.get("is_encoder_decoder"):
+        raise ConfigurationError(f"{file}: is of an encoder with a decoder; only causal language models are known")
+    nested = config.get("text_config") or {}
+    if not isinstance(nested, dict):
+        raise ConfigurationError(f"{file}: text_config: must be a mapping of keys (found {nested!r:.80})")
+    return {**config, **nested}
+
+
+def _given(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any] | None:
+    """Return the first of `names` that the configuration gives, with its value; null is not given."""
+    return next(((name, config[name]) for name in names if config.get(name) is not None), None)
+
+
+def _size(config: Mapping[str, Any], names: tuple[str, ...], file: Path, default: int | None = None) -> int:
+    """Return a size by any of its names. Raises ConfigurationError where it is missing or no positive whole number."""
+    found = _given(config, names)
+    if found is None and default is not None:
+        return default
+    if found is None:
+        words = " or ".join(f"'{name}'" for name in names)
+        raise ConfigurationError(f"{file}: lacks {words}; only causal language models are known")
+    name, value = found
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{file}: {name}: must be a whole number of at least 1 (found {value!r:.80})")
+    return value
+
+
+def _parameters(folder: Path, config: Mapping[str, Any], dtype: str, file: Path) -> float:
     """Count from the weights' size on disk; from the configuration's sizes where there are no safetensors."""
     size = sum(f.stat().st_size for f in folder.glob("*.safetensors"))
     if size:
-        return float(size) / {"float32": 4, "float64": 8}.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
-    d, layers, inner = config["hidden_size"], config["num_hidden_layers"], config.get("intermediate_size")
-    return float(config["vocab_size"] * d + layers * (4 * d * d + 3 * d * (inner or 4 * d)))
+        return float(size) / {"float32": 4, "float64": 8}.get(dtype, 2)
+    d, layers = _size(config, HIDDEN, file), _size(config, LAYERS, file)
+    inner = _size(config, INNER, file, 4 * d)
+    return float(_size(config, VOCABULARY, file) * d + layers * (4 * d * d + 3 * d * inner))
