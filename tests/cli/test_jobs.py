@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,23 @@ def test_collect_names_a_record_that_cannot_be_read(
     assert collect_main(["--block", block, "--output", str(project.rows(block))]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"error: {record}: ") and message in said
+
+
+def test_collect_refuses_a_raw_file_of_another_cell(project: Project, capsys: Any) -> None:
+    block = project.blocks[0]
+    assert measure_main(["--block", block.id]) == 0
+    mine, other = block.cells[0], block.cells[1]
+    at = project.raw_file(mine)
+    shutil.copy(project.raw_file(other), at)
+    collecting = ["--block", block.id, "--output", str(project.rows(block.id))]
+    capsys.readouterr()
+    assert collect_main(collecting) == 1
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert said.startswith(f"error: {at}: ") and mine.hash in said and other.hash in said and "remove the file" in said
+    assert not project.rows(block.id).exists()
+    at.unlink()
+    assert measure_main(["--block", block.id]) == 0
+    assert collect_main(collecting) == 0
 
 
 @pytest.mark.parametrize("name", ["store", "raw", "blocks"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from specjoule.errors import ConfigurationError
 from specjoule.study.single import SCALES, Wish, model_from_folder, single_study
 from specjoule.windows.io import read_window_table
+from specjoule.workflow import Project
 from tests.cli.conftest import Run
 
 WISH = Wish(
@@ -37,6 +39,24 @@ def test_the_same_name_goes_on_instead_of_measuring_twice(project_folder: Path, 
     length = journal.stat().st_size
     assert json.loads(run("measure", "--name", "one", "--json").out) == first
     assert journal.stat().st_size == length
+
+
+def test_a_name_that_holds_other_settings_is_refused_and_nothing_is_written_over(measured: Project, run: Run) -> None:
+    def contents() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in Path("results").rglob("*") if p.is_file()}
+
+    before = contents()
+    said = run("measure", "--name", measured.name, "--concurrency", 4).sentence
+    assert "another --name" in said and measured.name in said
+    assert contents() == before
+    shutil.rmtree(measured.store)  # the raw files alone are worth as much
+    assert "another --name" in run("measure", "--name", measured.name, "--concurrency", 4).sentence
+
+
+def test_a_larger_measurement_of_the_same_settings_may_go_on(project_folder: Path, run: Run) -> None:
+    assert run("measure", "--name", "one", "--minutes", 30).code == 0
+    assert run("measure", "--name", "one", "--minutes", 30, "-c", 1, "-c", 4).code == 0
+    assert "another --name" in run("measure", "--name", "one", "--minutes", 30).sentence
 
 
 def test_a_table_for_people(project_folder: Path, run: Run) -> None:

@@ -55,8 +55,8 @@ def collect_main(argv: Sequence[str] | None = None) -> int:
         project = _project(arguments)
         block = project.block(arguments.block)
         record = read_json(project.record(block.id), RUN_AGAIN)
-        files = [project.raw_file(cell) for cell in block.cells]
-        collected = collect(files, project.raw, project.study.file.validity, drifts_of(record))
+        hashes = {project.raw_file(cell): cell.hash for cell in block.cells}
+        collected = collect(hashes, project.raw, project.study.file.validity, drifts_of(record), hashes)
         write_collected(collected, arguments.output, project.parts(block.id))
     except SpecJouleError as error:
         print(f"error: {error}", file=sys.stderr)

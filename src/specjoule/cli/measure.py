@@ -94,8 +94,9 @@ def measure(
         meter=meter,
     )
     made, forecast = single_study(study, wish)
+    block = _new_block(made)
     typer.echo(f"Measuring '{made.name}': about {max(1, round(forecast / 60))} min ...", err=True)
-    block, stopped = _measure(made, 60 * minutes * OVERRUN)
+    stopped = _measure(made, block, 60 * minutes * OVERRUN)
     context, files = _results(made, block)
     if as_json:
         typer.echo(json.dumps(_document(context, files, stopped), indent=2, ensure_ascii=False))
@@ -114,19 +115,27 @@ def _prepare(study: Study) -> None:
             prepare_embedded_model(Path(study.root) / model.checkpoint.path)
 
 
-def _measure(study: Study, limit_s: float) -> tuple[Block, str | None]:
-    """Measure the study's one block; returns it and, where it ended early, why."""
+def _new_block(study: Study) -> Block:
+    """Return the study's one block, of which nothing else lies under the study's name. Raises ConfigurationError."""
     from specjoule.blocks.block import make_blocks
+    from specjoule.blocks.others import refuse_others
+    from specjoule.cells.expand import expand, load_pools
+
+    (block,) = make_blocks(expand(study, load_pools(study)))
+    refuse_others(block, Path(study.file.blocks.store), Path("results/raw"))
+    return block
+
+
+def _measure(study: Study, block: Block, limit_s: float) -> str | None:
+    """Measure the study's one block; returns, where it ended early, why."""
     from specjoule.blocks.devices import open_devices
     from specjoule.blocks.record import block_record
     from specjoule.blocks.runner import BlockFailed, Folders, measure_block
     from specjoule.blocks.store import BlockStore
-    from specjoule.cells.expand import expand, load_pools
     from specjoule.cli.progress import watching
     from specjoule.files import write_json
 
     _prepare(study)
-    (block,) = make_blocks(expand(study, load_pools(study)))
     store = Path(study.file.blocks.store)
     folders = Folders(Path("results/raw"), store, Path(".cache"), Path("results/logs"))
     deadline = time.monotonic() + limit_s
@@ -145,7 +154,7 @@ def _measure(study: Study, limit_s: float) -> tuple[Block, str | None]:
         stopped = str(error)
     record = block_record(block, BlockStore(store, study.name, block.id), study.file.validity)
     write_json(Path("results/blocks") / study.name / f"{block.id}.json", record)
-    return block, stopped
+    return stopped
 
 
 def _results(study: Study, block: Block) -> tuple[Context, list[str]]:

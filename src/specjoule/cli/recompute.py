@@ -39,9 +39,9 @@ def recompute(
         raise StoreError(f"study '{project.name}' has no finished block yet; run snakemake first")
     for block in blocks:
         record = read_json(project.record(block.id), RUN_AGAIN)
-        files = [project.raw_file(cell) for cell in block.cells]
+        hashes = {project.raw_file(cell): cell.hash for cell in block.cells}
         rules = project.study.file.validity
-        collected, changed = collect_recomputed(files, project.raw, rules, drifts_of(record), calibration_of)
+        collected, changed = collect_recomputed(hashes, project.raw, rules, drifts_of(record), calibration_of, hashes)
         write_collected(collected, project.rows(block.id), project.parts(block.id))
         changes += changed
     largest = max((abs(c) for c in changes), default=None)

@@ -48,6 +48,9 @@ from specjoule.windows.schema import (
 Drifts = Mapping[tuple[str, bool, int | None], float | None]
 """A block's drift by (segment, capture, locked clock)."""
 
+Hashes = Mapping[Path, str]
+"""The hash of the cell that a raw file has to hold; files that are not named are not looked at."""
+
 ROWS_SCHEMA: pa.Schema = pa.schema(
     [ARROW_SCHEMA.field(name) for name in SCALARS] + [pa.field(c.name, c.type, nullable=c.nullable) for c in COLLECTED]
 )
@@ -85,15 +88,22 @@ class Collected:
     nested: Nested
 
 
-def collect(files: Iterable[Path], raw_root: Path, rules: ValidityConfig, drifts: Drifts | None = None) -> Collected:
+def collect(
+    files: Iterable[Path],
+    raw_root: Path,
+    rules: ValidityConfig,
+    drifts: Drifts | None = None,
+    hashes: Hashes | None = None,
+) -> Collected:
     """Read the raw `files` of a block once; return its rows with validity and reasons, and its nested frames.
 
     `drifts` are the block record's; without them they are computed from the rows. Where the drift is beyond the limit
     every row of that segment is invalid; where it is unknown (no closing plain) rows keep their verdict and the drift
-    is null. Raises StoreError naming a file that cannot be read or lacks a column.
+    is null. Raises StoreError naming a file that cannot be read, lacks a column, or is not of the cell that `hashes`
+    says.
     """
     rows, nested = [], []
-    for table, names in _batches(files, raw_root, _WHOLE_SCHEMA):
+    for table, names in _batches(files, raw_root, _WHOLE_SCHEMA, hashes):
         rows.append(_judged(table, names, rules))
         nested.append(flatten(table))
     return _finished(rows, nested, rules, drifts)
@@ -111,6 +121,7 @@ def collect_recomputed(
     rules: ValidityConfig,
     drifts: Drifts | None,
     calibrations: Callable[[str | None], Calibration | None],
+    hashes: Hashes | None = None,
 ) -> tuple[Collected, list[float]]:
     """As `collect`, with every energy computed again from its stored trace; raw files stay as they are.
 
@@ -119,7 +130,9 @@ def collect_recomputed(
     """
     judged, nested, changes = [], [], []
     for file in files:
-        rows = _filled(read_window_table(file), file).to_pylist()
+        whole = _filled(read_window_table(file), file)
+        _refuse_other_cell(file, whole, hashes)
+        rows = whole.to_pylist()
         for row, again in zip(rows, recompute_rows(rows, calibrations(rows[0]["gpu_uuid"])), strict=True):
             if again is not None:
                 row.update(again.columns)
@@ -140,12 +153,15 @@ def _finished(rows: list[pa.Table], nested: list[Nested], rules: ValidityConfig,
     return Collected(_with_drift(pa.concat_tables(rows), rules, drifts), whole)
 
 
-def _batches(files: Iterable[Path], raw_root: Path, schema: pa.Schema) -> Iterator[tuple[pa.Table, list[str]]]:
+def _batches(
+    files: Iterable[Path], raw_root: Path, schema: pa.Schema, hashes: Hashes | None = None
+) -> Iterator[tuple[pa.Table, list[str]]]:
     """Yield the files' tables, `BATCH` files at a time, with the name of each row's file."""
     tables: list[pa.Table] = []
     names: list[str] = []
     for file in files:
         table = _filled(read_columns(file, schema), file)
+        _refuse_other_cell(file, table, hashes)
         tables.append(table)
         names += [_name(file, raw_root)] * len(table)
         if len(tables) == BATCH:
@@ -160,6 +176,21 @@ def _filled(table: pa.Table, file: Path) -> pa.Table:
     if len(table):
         return table
     raise StoreError(f"{file}: holds no row; delete it: the next run makes it anew from the store")
+
+
+def _refuse_other_cell(file: Path, table: pa.Table, hashes: Hashes | None) -> None:
+    """Raise StoreError where the file holds windows of another cell than the one whose place it has.
+
+    Paths do not name every setting: what lies at a cell's path may have been measured under other ones.
+    """
+    wanted = hashes.get(file) if hashes is not None else None
+    others = sorted(set(table["cell_hash"].to_pylist()) - {wanted}) if wanted is not None else []
+    if others:
+        raise StoreError(
+            f"{file}: holds windows of the cell {others[0]}, but the study's cell at this path is {wanted}: they were "
+            "measured under other settings; remove the file and run snakemake, which takes the cell from its store or "
+            "measures it"
+        )
 
 
 def _name(file: Path, raw_root: Path) -> str:
