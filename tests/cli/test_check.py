@@ -161,7 +161,9 @@ def test_noise_is_pooled_from_finished_blocks(
     folder = Path("results/blocks/tiny")
     folder.mkdir(parents=True)
     for i, drift in enumerate(drifts):
-        record = {"segments": [{"drift": [{"drift": drift}]}]}
+        condition = {"capture": False, "locked_mhz": None, "drift": drift, "references": []}
+        segment = {"segment_id": "000.a", "outcome": "finished", "drift": [condition]}
+        record = {"block_id": f"{i}", "cells": {}, "segments": [segment]}
         (folder / f"{i}.json").write_text(json.dumps(record), encoding="utf-8")
     found = project.noise(study)
     assert found.level == level and re.search(words, found.found)

@@ -16,7 +16,13 @@ from specjoule.workflow import Project
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file; run snakemake, which"), ("{", r"cannot be read (Expecting"), ("\udcff", "cannot be read")],
+    [
+        (None, "no such file; run snakemake, which"),
+        ("{", r"cannot be read (Expecting"),
+        ("\udcff", "cannot be read"),
+        ("{}", "is not a block's record (block_id: Field required); run snakemake, which"),
+        ("[]", "is not a block's record"),
+    ],
 )
 def test_collect_names_a_record_that_cannot_be_read(
     project: Project, capsys: Any, content: str | None, message: str

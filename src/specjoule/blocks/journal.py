@@ -7,6 +7,7 @@ for appending and flushed to disk; a line torn by a kill is ignored by readers a
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -14,17 +15,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specjoule.blocks.events import (
+    CELL,
+    CELL_START,
+    ERROR,
+    LAUNCH,
+    PROOF,
+    REMEASURE,
+    SEGMENT,
+    SEGMENT_END,
+    parse_event,
+)  # fmt: skip
 from specjoule.errors import StoreError
 from specjoule.files import ensure_folder
 
-SEGMENT = "segment"
-LAUNCH = "launch"
-PROOF = "proof"
-CELL_START = "cell_start"
-CELL = "cell"
-REMEASURE = "remeasure"
-ERROR = "error"
-SEGMENT_END = "segment_end"
+__all__ = [
+    "CELL", "CELL_START", "ERROR", "LAUNCH", "PROOF", "REMEASURE", "SEGMENT", "SEGMENT_END",
+    "BlockState", "Journal", "read_events", "summarise",
+]  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -58,24 +68,36 @@ class Journal:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Return the events of the journal at `path`; lines that are not whole JSON objects are left out."""
+    """Return the events of the journal at `path`; lines that are no events are left out, and named in the log once.
+
+    Not named: a last line without an end, which a writer may be at.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StoreError(f"{path}: the journal cannot be read ({error.strerror or error})") from error
-    events = []
-    for line in data.split(b"\n"):
-        if not line.strip():
-            continue
-        try:
-            event = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            events.append(event)
-    return events
+    lines = data.split(b"\n")
+    parsed = [(number, parse_event(line)) for number, line in enumerate(lines, 1) if line.strip()]
+    odd = [number for number, event in parsed if event is None and number < len(lines)]
+    if odd:
+        _name_odd_lines(path, len(odd), odd[0])
+    return [event for _, event in parsed if event is not None]
+
+
+_NAMED: set[tuple[Path, int, int]] = set()
+"""Odd lines that this process has named: a journal is read several times in a run."""
+
+
+def _name_odd_lines(path: Path, count: int, first: int) -> None:
+    if (path, count, first) in _NAMED:
+        return
+    _NAMED.add((path, count, first))
+    lines = (
+        f"line {first} is no event and is" if count == 1 else f"{count} lines (first: {first}) are no events and are"
+    )
+    log.warning("%s: %s left out (torn by a kill, or damaged)", path, lines)
 
 
 @dataclass(frozen=True)

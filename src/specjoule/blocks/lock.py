@@ -54,7 +54,10 @@ def block_lock(path: Path) -> Iterator[None]:
                     f"{path}: the block is being measured by process {holder.get('pid')} on {holder.get('host')}; "
                     "wait for it, or end it, and run again"
                 ) from None
-            _break(path)
+            try:
+                _break(path)
+            except OSError as error:
+                raise _unlockable(path, error) from error
         except OSError as error:
             raise _unlockable(path, error) from error
     stop = threading.Event()
@@ -96,14 +99,27 @@ def held_by(path: Path) -> dict[str, Any] | None:
 
 
 def _holder(path: Path) -> dict[str, Any] | None:
+    """Return what the lock says of its holder; None without a lock, empty where it names nobody.
+
+    Such a lock was made a moment ago and is not filled yet, or was torn by a kill: it is judged by its age alone.
+    """
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, json.JSONDecodeError):
-        # Made a moment ago and not filled yet, or torn by a kill: judged by its age alone.
+    except (OSError, ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return value if _names_a_holder(value) else {}
+
+
+def _names_a_holder(value: Any) -> bool:
+    """Say whether a lock's content names its holder."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("host"), str)
+        and isinstance(value.get("pid"), int)
+        and all(isinstance(value.get(name), str | None) for name in ("start", "boot", "job", "restart"))
+    )
 
 
 def _alive(holder: dict[str, Any], path: Path) -> bool:

@@ -87,7 +87,7 @@ def _under_present_names(
     """Return the launches with the names that their cells' drafters have now; names are no part of a cell's hash."""
     drafters = {cell.hash: cell.drafter for cell in block.cells}
     names = {
-        (e["segment_id"], e["drafter"]): drafters[e["cell_hash"]]
+        (e.get("segment_id"), e.get("drafter")): drafters[e["cell_hash"]]
         for e in events
         if e["event"] == CELL and e["cell_hash"] in drafters
     }

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from specjoule.blocks.record_file import read_record
 from specjoule.errors import SpecJouleError
 from specjoule.files import RUN_AGAIN, read_json
 from specjoule.workflow import DEFAULT_STUDY, PARTS, Project, open_project
@@ -54,7 +55,7 @@ def collect_main(argv: Sequence[str] | None = None) -> int:
     try:
         project = _project(arguments)
         block = project.block(arguments.block)
-        record = read_json(project.record(block.id), RUN_AGAIN)
+        record = read_record(project.record(block.id), RUN_AGAIN)
         hashes = {project.raw_file(cell): cell.hash for cell in block.cells}
         collected = collect(hashes, project.raw, project.study.file.validity, drifts_of(record), hashes)
         write_collected(collected, arguments.output, project.parts(block.id))
@@ -87,7 +88,7 @@ def figures_main(argv: Sequence[str] | None = None) -> int:
             drafters=study.drafters,
             gpus=study.gpus,
             nested=StoredNested({name: [project.parts(block.id)[name] for block in project.blocks] for name in PARTS}),
-            records=[read_json(project.record(block.id), RUN_AGAIN) for block in project.blocks],
+            records=[read_record(project.record(block.id), RUN_AGAIN) for block in project.blocks],
         )
         build_all(context, arguments.output, project.name, only=arguments.only, workers=arguments.workers)
     except SpecJouleError as error:

@@ -6,9 +6,10 @@ import json
 
 import typer
 
+from specjoule.blocks.record_file import read_record
 from specjoule.cli.options import STUDY_DEFAULT, JsonOption, OverridesOption, StudyOption, project_from
 from specjoule.errors import StoreError
-from specjoule.files import RUN_AGAIN, read_json
+from specjoule.files import RUN_AGAIN
 from specjoule.meters.base import Calibration
 
 
@@ -38,7 +39,7 @@ def recompute(
     if not blocks:
         raise StoreError(f"study '{project.name}' has no finished block yet; run snakemake first")
     for block in blocks:
-        record = read_json(project.record(block.id), RUN_AGAIN)
+        record = read_record(project.record(block.id), RUN_AGAIN)
         hashes = {project.raw_file(cell): cell.hash for cell in block.cells}
         rules = project.study.file.validity
         collected, changed = collect_recomputed(hashes, project.raw, rules, drifts_of(record), calibration_of, hashes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import re
@@ -10,8 +9,10 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from specjoule.blocks.record_file import read_record
 from specjoule.engines.versions import LIBRARIES
-from specjoule.errors import SpecJouleError
+from specjoule.errors import SpecJouleError, StoreError
+from specjoule.files import RUN_AGAIN
 from specjoule.fitness.finding import Finding
 from specjoule.study.model import Study
 from specjoule.version import PROTOCOL_VERSION, __version__
@@ -121,15 +122,15 @@ def noise(study: Study, records: Path = Path("results/blocks")) -> Finding:
     ratios: dict[str, list[float]] = {}
     for path in sorted((records / study.name).glob("*.json")):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            ratios[path.stem] = [
-                1.0 + float(condition["drift"])
-                for segment in record["segments"]
-                for condition in segment["drift"]
-                if condition["drift"] is not None
-            ]
-        except (OSError, ValueError, KeyError, TypeError):
+            record = read_record(path, RUN_AGAIN)
+        except StoreError:
             return Finding("noise", "warn", f"{path}: cannot be read as a block's record", "delete it and run again")
+        ratios[path.stem] = [
+            1.0 + float(condition["drift"])
+            for segment in record["segments"]
+            for condition in segment["drift"]
+            if condition["drift"] is not None
+        ]
     floor = detection_floor(ratios)
     if floor is None:
         return Finding("noise", "ok", "not known yet: no finished block of this study lies here")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specjoule.blocks.record_file import read_record
 from specjoule.errors import SpecJouleError
 from specjoule.files import RUN_AGAIN, read_json
 from specjoule.workflow import DEFAULT_STUDY, open_project
@@ -28,7 +29,7 @@ def pages_main(argv: Sequence[str] | None = None) -> int:
     try:
         project = open_project(arguments.study, arguments.overrides)
         manifest = read_json(project.figures / "manifest.json", RUN_AGAIN)
-        records = [read_json(project.record(block.id), RUN_AGAIN) for block in project.blocks]
+        records = [read_record(project.record(block.id), RUN_AGAIN) for block in project.blocks]
         rows = read_rows([project.rows(block.id) for block in project.blocks])
         write_pages(arguments.output, project.study, manifest, records, rows, _resolve, project.figures)
     except SpecJouleError as error:

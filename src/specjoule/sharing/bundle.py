@@ -23,8 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specjoule.blocks.record_file import read_record
 from specjoule.errors import StoreError
-from specjoule.files import RUN_AGAIN, read_json
+from specjoule.files import RUN_AGAIN
 from specjoule.sharing.crate import crate_metadata, readme
 from specjoule.sharing.redact import Redaction, redact_record, redact_table
 from specjoule.version import PROTOCOL_VERSION, __version__
@@ -126,7 +127,7 @@ def reanalyse(folder: Path, output: Path) -> list[Path]:
     raw_root = folder / "results" / "raw"
     blocks, records = [], []
     for path in sorted((folder / "results" / "blocks" / study.name).glob("*.json")):
-        record = read_json(path, "open the bundle again")
+        record = read_record(path, "open the bundle again")
         records.append(record)
         files = [raw_root / name for name in record["cells"] if (raw_root / name).is_file()]
         blocks.append(collect(files, raw_root, study.file.validity, drifts_of(record)))
@@ -234,7 +235,7 @@ def _licenses(project: Project) -> dict[str, Any]:
 def _hosts(records: Any) -> frozenset[str]:
     found = set()
     for path in records:
-        for segment in read_json(path, RUN_AGAIN)["segments"]:
+        for segment in read_record(path, RUN_AGAIN)["segments"]:
             if segment.get("host"):
                 found.add(str(segment["host"]))
     return frozenset(found)

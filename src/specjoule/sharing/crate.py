@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specjoule.files import RUN_AGAIN, read_json
+from specjoule.blocks.record_file import read_record
+from specjoule.files import RUN_AGAIN
 from specjoule.version import __version__
 from specjoule.workflow import Project
 
@@ -82,7 +83,7 @@ def measured_on(project: Project) -> str:
     for block in project.blocks:
         record = project.record(block.id)
         if record.is_file():
-            segments = read_json(record, RUN_AGAIN)["segments"]
+            segments = read_record(record, RUN_AGAIN)["segments"]
             ends += [float(s.get("ended") or s.get("time") or 0.0) for s in segments]
     return datetime.fromtimestamp(max(ends), UTC).date().isoformat()
 
