@@ -24,32 +24,32 @@ run: setup-run
 	@PATH="$$(cd "$(BIN)" && pwd):$$PATH" python -m snakemake --quiet rules --rerun-incomplete --nolock
 
 test: setup-test
-	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
-	@$(BIN)/python -m pytest -m "not slow and not sglang and not slurm" -n 2 --dist loadfile
+	@"$(BIN)/python" -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
+	@"$(BIN)/python" -m pytest -m "not slow and not sglang and not slurm" -n 2 --dist loadfile
 
 test-slow: setup-test
-	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
-	@$(BIN)/python -m pytest -m "slow and not sglang and not slurm"
+	@"$(BIN)/python" -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
+	@"$(BIN)/python" -m pytest -m "slow and not sglang and not slurm"
 
 test-slurm: setup-test
 	@tests/slurm/run.sh
 
 test-sglang: setup-test
 	@bash requirements/install_sglang.sh
-	@$(BIN)/python -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
-	@$(BIN)/python -m pytest -m sglang tests/engines/sglang
+	@"$(BIN)/python" -m specjoule.engines.embedded --output .cache/models/smollm2-135m-instruct
+	@"$(BIN)/python" -m pytest -m sglang tests/engines/sglang
 
 lint: setup-test
-	@$(BIN)/ruff format --check src tests workflow benchmarks
-	@$(BIN)/ruff check src tests workflow benchmarks
-	@$(BIN)/snakefmt --check --line-length 120 Snakefile workflow/rules 2>&1
+	@"$(BIN)/ruff" format --check src tests workflow benchmarks
+	@"$(BIN)/ruff" check src tests workflow benchmarks
+	@"$(BIN)/snakefmt" --check --line-length 120 Snakefile workflow/rules 2>&1
 
 types: setup-test
-	@$(BIN)/mypy
+	@"$(BIN)/mypy"
 
 clean:
 	rm -rf results/raw results/store results/blocks results/collected results/logs .snakemake
 
 docs: setup-test
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
 	@echo "The documentation is in site/index.html"

@@ -4,6 +4,7 @@
 #   snakemake --configfile config/other.yaml   another study
 #   snakemake --profile slurm                  the paper's full grid through Slurm
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ wildcard_constraints:
     item="|".join(ITEMS),
 
 
-PYTHON = sys.executable
+PYTHON = shlex.quote(sys.executable)
 HOOK_BEFORE = f"{SITE.hooks.before}\n" if SITE.hooks.before else ""
 
 if "SLURM_JOB_ID" in os.environ:

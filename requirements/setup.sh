@@ -27,7 +27,7 @@ if [ ! -x "$venv/bin/python" ]; then
     stop "$venv holds something else than a virtual environment; move it away or name another folder: make VENV=folder ..."
   fi
   python=
-  for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
+  for candidate in "${PYTHON:-python3}" python3 python3.13 python3.12 python3.11 python; do
     if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c "$supported" 2>/dev/null; then python=$candidate; break; fi
   done
   [ -n "$python" ] || stop "no Python 3.11, 3.12 or 3.13 was found; install one, or name it: make PYTHON=/path/to/python3.12 ..."

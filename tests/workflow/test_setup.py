@@ -57,3 +57,10 @@ def test_the_environment_may_lie_anywhere(checkout: Path, tmp_path: Path) -> Non
     elsewhere = tmp_path / "elsewhere"
     make_environment(elsewhere)
     assert any("snakemake" in line for line in run(checkout, "run", f"VENV={elsewhere}", venv=elsewhere))
+
+
+def test_its_path_may_have_a_space(checkout: Path) -> None:
+    spaced = checkout / "an environment"
+    make_environment(spaced)
+    run(checkout, "test", f"VENV={spaced}", venv=spaced)
+    assert "-m pytest" in (spaced / "bin" / "notes").read_text()

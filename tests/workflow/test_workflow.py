@@ -165,6 +165,23 @@ def test_a_deleted_raw_file_comes_back_without_a_measurement(folder: Path) -> No
     assert keys(measured(folder)) == before
 
 
+def test_a_checkout_whose_path_has_a_space_runs(tmp_path: Path) -> None:
+    from tests.conftest import make_project_folder
+
+    folder = tmp_path / "a check out"
+    folder.mkdir()
+    make_project_folder(folder)
+    edit_study(folder, lambda s: s["grids"]["base"].update(seeds=[1], concurrency=[1]))
+    (folder / ".venv").symlink_to(BIN.parent)
+    done = subprocess.run(
+        [folder / ".venv/bin/python", "-m", "snakemake"], cwd=folder, env=environment(), capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tables and figures in paper_figures/tiny/" in done.stdout
+    assert len(measured(folder)) == 3
+
+
 def test_the_default_profile_goes_with_another_one(folder: Path) -> None:
     other = folder / "mine"
     other.mkdir()
