@@ -11,10 +11,16 @@ import pytest
 from specjoule.blocks.block import Block
 from specjoule.blocks.journal import CELL, CELL_START, ERROR, REMEASURE, SEGMENT, Journal
 from specjoule.blocks.lock import block_lock
+from specjoule.blocks.record import block_record
 from specjoule.blocks.runner import BlockFailed
 from specjoule.blocks.status import STATES, study_status
+from specjoule.blocks.store import BlockStore
 from specjoule.blocks.todo import cell_parts
 from specjoule.cells.cell import Cell
+from specjoule.errors import StoreError
+from specjoule.files import write_json
+from specjoule.windows.collect import collect_files
+from specjoule.windows.drift import drifts_of
 from specjoule.workflow import Project
 
 from .studies import measure, small_project
@@ -116,6 +122,33 @@ def test_plain_measured_anew_makes_its_drafters_incomplete(study_folder: Path) -
     assert status.reasons["stale"] == {"plain side not in the same segment": 2}
     measure(project, block)
     assert study_status(project).counts["done"] == 6
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.2])
+def test_a_block_that_drifted_too_far_does_not_count_as_it_will_not_in_the_tables(
+    study_folder: Path, limit: float
+) -> None:
+    project = small_project(grid={"seeds": [1]}, validity={"max_block_drift": limit})
+    (block,) = project.blocks
+    measure(project, block)
+    record = block_record(block, BlockStore(project.store, project.name, block.id), project.study.file.validity)
+    (drift,) = record["segments"][0]["drift"]
+    drift["drift"] = -0.11
+    write_json(project.record(block.id), record)
+    status = study_status(project)
+    files = [project.raw_file(cell) for cell in block.cells]
+    rows = collect_files(files, project.raw, project.study.file.validity, drifts_of(record)).to_pandas()
+    excluded = rows.loc[rows["role"].eq("cell") & rows["validity"].eq("invalid"), "cell_hash"].nunique()
+    assert status.counts["invalid"] == excluded == (6 if limit < 0.11 else 0)
+    assert status.counts["done"] == 6 - excluded
+    assert status.reasons == ({"invalid": {"block_drift": 6}} if excluded else {})
+
+
+def test_a_damaged_record_is_one_sentence(study_folder: Path) -> None:
+    project = small_project(grid={"seeds": [1]})
+    write_json(project.record(project.blocks[0].id), {"segments": [{}]})
+    with pytest.raises(StoreError, match=r"is not a block's record .*; run snakemake"):
+        study_status(project)
 
 
 def test_status_is_plain_json(study_folder: Path) -> None:

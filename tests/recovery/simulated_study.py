@@ -21,7 +21,8 @@ from specjoule.study.load import load_study
 from specjoule.study.model import Study
 from specjoule.tables.context import Context
 from specjoule.tables.ingest import ingest
-from specjoule.windows.collect import collect_files, drifts_of
+from specjoule.windows.collect import collect_files
+from specjoule.windows.drift import drifts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

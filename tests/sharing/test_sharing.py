@@ -23,7 +23,8 @@ from specjoule.sharing.compare import compare, split_by
 from specjoule.sharing.merge import Source, merge, merge_frames, parse_source
 from specjoule.sharing.redact import Redaction
 from specjoule.sharing.rows import collected_rows
-from specjoule.windows.collect import collect_files, drifts_of, write_rows
+from specjoule.windows.collect import collect_files, write_rows
+from specjoule.windows.drift import drifts_of
 from specjoule.workflow import Project
 from tests.blocks.studies import GRID, SCRIPTED, copy_inputs, measure, small_project
 

@@ -25,15 +25,8 @@ from specjoule.errors import StoreError
 from specjoule.pairs.tail import gaps_of_chunks
 from specjoule.study.model import ValidityConfig
 from specjoule.tables.ingest import find_raw_files, forget_others, group_by_block, ingest
-from specjoule.windows.collect import (
-    StoredNested,
-    collect,
-    collect_files,
-    drifts_of,
-    frame_of,
-    read_rows,
-    write_collected,
-)
+from specjoule.windows.collect import StoredNested, collect, collect_files, frame_of, read_rows, write_collected
+from specjoule.windows.drift import drifts_of
 from specjoule.windows.io import read_window_table
 from specjoule.windows.judging import judge_table
 from specjoule.windows.nested import GAP_EDGES_MS, PARTS

@@ -15,7 +15,8 @@ from specjoule.blocks.store import BlockStore
 from specjoule.cli import app as command
 from specjoule.files import write_json
 from specjoule.meters.base import Calibration
-from specjoule.windows.collect import collect_files, collect_recomputed, drifts_of, read_rows
+from specjoule.windows.collect import collect_files, collect_recomputed, read_rows
+from specjoule.windows.drift import drifts_of
 from specjoule.workflow import Project
 
 

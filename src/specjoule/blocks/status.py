@@ -1,4 +1,4 @@
-"""`specjoule status`: how far a study is, from its journals alone, while it runs or after."""
+"""`specjoule status`: how far a study is, from its journals and block records, while it runs or after."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specjoule.blocks.progress import BlockProgress, pace, read_progress
+from specjoule.blocks.record_file import read_record
 from specjoule.blocks.todo import STALE, Why
 from specjoule.blocks.usage import Usage
 from specjoule.cells.cell import Cell
+from specjoule.files import RUN_AGAIN
+from specjoule.reasons import Reason
+from specjoule.study.model import ValidityConfig
+from specjoule.windows.drift import Drifts, beyond_limit, drifts_of
 from specjoule.workflow import Project
 
 DONE, RUNNING, STALE_CELL, INFEASIBLE, PARTIAL, INVALID, FAILED, MISSING = STATES = (
@@ -70,12 +75,20 @@ class StudyStatus:
 
 
 def study_status(project: Project, now: float | None = None) -> StudyStatus:
-    """Read the study's journals and count. Raises ConfigurationError, StoreError."""
-    return status_of(project, read_progress(project), time.time() if now is None else now)
+    """Read the study's journals and records and count. Raises ConfigurationError, StoreError."""
+    records = {block.id: project.record(block.id) for block in project.blocks}
+    drifts = {name: drifts_of(read_record(path, RUN_AGAIN)) for name, path in records.items() if path.is_file()}
+    return status_of(project, read_progress(project), time.time() if now is None else now, drifts)
 
 
-def status_of(project: Project, blocks: Sequence[BlockProgress], now: float) -> StudyStatus:
-    """Return the status from journals already read; a pure function of its arguments."""
+def status_of(
+    project: Project, blocks: Sequence[BlockProgress], now: float, drifts: Mapping[str, Drifts]
+) -> StudyStatus:
+    """Return the status from journals already read; a pure function of its arguments.
+
+    `drifts`: by block name, those of the blocks that have a record.
+    """
+    rules = project.study.file.validity
     per_row: dict[tuple[str, str], Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     running: list[RunningCell] = []
@@ -85,7 +98,8 @@ def status_of(project: Project, blocks: Sequence[BlockProgress], now: float) -> 
         if current is not None:
             running.append(current)
         for cell in progress.block.cells:
-            state, why = _state_of(cell, progress, current.path if current else None)
+            drifted = _drifted(cell, progress, drifts.get(progress.block.id, {}), rules)
+            state, why = _state_of(cell, progress, current.path if current else None, drifted)
             per_row.setdefault((cell.model, cell.drafter), Counter())[state] += 1
             for reason in why:
                 reasons.setdefault(state, Counter())[reason] += 1
@@ -130,14 +144,20 @@ def _running(progress: BlockProgress, now: float) -> RunningCell | None:
     )
 
 
-def _state_of(cell: Cell, progress: BlockProgress, running: str | None) -> tuple[str, list[str]]:
+def _drifted(cell: Cell, progress: BlockProgress, drifts: Drifts, rules: ValidityConfig) -> bool:
+    """Say whether the board drifted too far in the segment of the cell's newest finished attempt."""
+    event = progress.state.finished.get(cell.hash, {})
+    return beyond_limit(drifts.get((str(event.get("segment_id")), cell.capture, cell.locked_mhz)), rules)
+
+
+def _state_of(cell: Cell, progress: BlockProgress, running: str | None, drifted: bool) -> tuple[str, list[str]]:
     """Return a cell's state and the reasons given for it."""
     if cell.path == running:
         return RUNNING, []
     why = progress.todo.get(cell.path)
     if why is not None:
         return _unfinished(why, progress.state.failed.get(cell.hash))
-    return _finished(progress.state.finished[cell.hash])
+    return _finished(progress.state.finished[cell.hash], drifted)
 
 
 def _unfinished(why: Why, failure: Mapping[str, Any] | None) -> tuple[str, list[str]]:
@@ -148,11 +168,13 @@ def _unfinished(why: Why, failure: Mapping[str, Any] | None) -> tuple[str, list[
     return MISSING, []
 
 
-def _finished(event: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _finished(event: Mapping[str, Any], drifted: bool) -> tuple[str, list[str]]:
     if event.get("status") == "infeasible":
         return INFEASIBLE, [str(event.get("reason"))]
-    if event.get("validity") == "invalid":
-        return INVALID, [str(r) for r in event.get("validity_reasons") or ["unknown"]]
+    own = [str(r) for r in event.get("validity_reasons") or ["unknown"]] if event.get("validity") == "invalid" else []
+    against = own + ([str(Reason.BLOCK_DRIFT)] if drifted else [])
+    if against:
+        return INVALID, against
     if event.get("status") == "partial":
         return PARTIAL, [str(event.get("reason") or "capacity")]
     return DONE, []

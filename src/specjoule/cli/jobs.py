@@ -50,7 +50,8 @@ def collect_main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--block", required=True)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    from specjoule.windows.collect import collect, drifts_of, write_collected
+    from specjoule.windows.collect import collect, write_collected
+    from specjoule.windows.drift import drifts_of
 
     try:
         project = _project(arguments)

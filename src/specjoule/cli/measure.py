@@ -161,7 +161,8 @@ def _results(study: Study, block: Block) -> tuple[Context, list[str]]:
     from specjoule.blocks.record import block_record
     from specjoule.blocks.store import BlockStore
     from specjoule.tables.context import Context
-    from specjoule.windows.collect import collect_files, drifts_of
+    from specjoule.windows.collect import collect_files
+    from specjoule.windows.drift import drifts_of
 
     raw = Path("results/raw")
     files = [raw / cell.path for cell in block.cells if (raw / cell.path).exists()]

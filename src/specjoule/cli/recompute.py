@@ -26,7 +26,8 @@ def recompute(
     import statistics
 
     from specjoule.meters.calibration_store import load_calibration
-    from specjoule.windows.collect import collect_recomputed, drifts_of, write_collected
+    from specjoule.windows.collect import collect_recomputed, write_collected
+    from specjoule.windows.drift import drifts_of
 
     project = project_from(study, overrides)
 

@@ -13,7 +13,7 @@ from specjoule.cli.progress import clock_time
 def status(study: StudyOption = STUDY_DEFAULT, overrides: OverridesOption = "{}", as_json: JsonOption = False) -> None:
     """Show how far a study is: done, running, stale, infeasible, partial, invalid, failed, by model and drafter.
 
-    Reads the journals alone, so it may be called at any time, from another terminal or a login node.
+    Reads journals and block records alone, so it may be called at any time, from another terminal or a login node.
 
     Examples:  specjoule status    specjoule status --study config/paper.yaml --json
     """

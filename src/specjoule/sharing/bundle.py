@@ -120,7 +120,8 @@ def reanalyse(folder: Path, output: Path) -> list[Path]:
     from specjoule.study.load import load_study
     from specjoule.tables.context import Context
     from specjoule.tables.registry import build_all
-    from specjoule.windows.collect import collect, drifts_of
+    from specjoule.windows.collect import collect
+    from specjoule.windows.drift import drifts_of
     from specjoule.windows.nested import combine
 
     study = load_study(folder / "config" / "study.yaml")

@@ -24,6 +24,7 @@ from specjoule.files import write_atomically
 from specjoule.meters.base import Calibration
 from specjoule.reasons import Reason, Status, Validity
 from specjoule.study.model import ValidityConfig
+from specjoule.windows.drift import Drifts, beyond_limit
 from specjoule.windows.io import conformed, read_window_table
 from specjoule.windows.judging import JUDGED_FIELDS, judge_table
 from specjoule.windows.nested import (
@@ -44,9 +45,6 @@ from specjoule.windows.schema import (
     COLLECTED,
     SCALARS,
 )  # fmt: skip
-
-Drifts = Mapping[tuple[str, bool, int | None], float | None]
-"""A block's drift by (segment, capture, locked clock)."""
 
 Hashes = Mapping[Path, str]
 """The hash of the cell that a raw file has to hold; files that are not named are not looked at."""
@@ -264,9 +262,10 @@ def _refuse_unknown(table: pa.Table, names: Sequence[str]) -> None:
 def _with_drift(rows: pa.Table, rules: ValidityConfig, drifts: Drifts | None) -> pa.Table:
     known = drifts_of_rows(rows) if drifts is None else drifts
     keys = zip(*(rows[name].to_pylist() for name in ("segment_id", "capture", "locked_mhz")), strict=True)
-    drift = np.array([np.nan if (d := known.get(key)) is None else d for key in keys], dtype=np.float64)
+    found = [known.get(key) for key in keys]
+    drift = np.array([np.nan if d is None else d for d in found], dtype=np.float64)
     measured = pc.not_equal(rows["validity"], str(Validity.NOT_MEASURED)).to_numpy(zero_copy_only=False)
-    beyond = pa.array((np.abs(drift) > rules.max_block_drift) & measured)
+    beyond = pa.array(np.array([beyond_limit(d, rules) for d in found], dtype=bool) & measured)
     code = str(Reason.BLOCK_DRIFT)
     reasons = rows["validity_reason"]
     more = pc.fill_null(pc.binary_join_element_wise(reasons, code, ","), code)
@@ -278,15 +277,6 @@ def _with_drift(rows: pa.Table, rules: ValidityConfig, drifts: Drifts | None) ->
     for name, column in changed.items():
         rows = rows.set_column(rows.schema.get_field_index(name), ROWS_SCHEMA.field(name), column)
     return rows
-
-
-def drifts_of(record: Mapping[str, Any]) -> dict[tuple[str, bool, int | None], float | None]:
-    """Return the drift by (segment, capture, locked clock) from a block's record."""
-    return {
-        (segment["segment_id"], item["capture"], item["locked_mhz"]): item["drift"]
-        for segment in record["segments"]
-        for item in segment["drift"]
-    }
 
 
 def drifts_of_rows(rows: pa.Table) -> dict[tuple[str, bool, int | None], float | None]:

@@ -20,7 +20,8 @@ from specjoule.blocks.journal import CELL, ERROR, LAUNCH
 from specjoule.blocks.record import block_record
 from specjoule.blocks.runner import BlockFailed, Folders, measure_block
 from specjoule.blocks.store import BlockStore
-from specjoule.windows.collect import collect_files, drifts_of
+from specjoule.windows.collect import collect_files
+from specjoule.windows.drift import drifts_of
 from specjoule.workflow import Project, open_project
 from tests.engines.sglang.test_block import make_project
 from tests.engines.sglang.test_engine import CAPTURE_OOM, OOM
