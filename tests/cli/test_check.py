@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from specjoule.errors import ConfigurationError
 from specjoule.fitness import host, meters, project
 from specjoule.fitness.finding import Finding
 from specjoule.study.load import load_study
+from specjoule.study.model import Study
 from tests.cli.conftest import Run
 
 
@@ -170,6 +172,57 @@ def test_noise_is_pooled_from_finished_blocks(
     if drifts:
         (folder / "torn.json").write_text("{", encoding="utf-8")
         assert project.noise(study).level == "warn"
+
+
+PINNED = "0123456789" * 4
+
+
+def study_with_checkpoint(engine: str, path: str, revision: str | None) -> Study:
+    study = load_study(Path("config/config.yaml"))
+    (model,) = study.models.values()
+    checkpoint = model.checkpoint.model_copy(update={"path": path, "revision": revision, "prepare": None})
+    models = {model.name: model.model_copy(update={"checkpoint": checkpoint})}
+    used = study.file.engine.model_copy(update={"name": engine, "settings": {}})
+    return study.model_copy(update={"models": models, "file": study.file.model_copy(update={"engine": used})})
+
+
+@pytest.mark.parametrize("revision", [None, "main", PINNED])
+@pytest.mark.parametrize(
+    "path", ["m/tiny", "./m/tiny", "m", "deep/m/tiny", "/m/tiny", "~/m", "there/whole", "there/empty"]
+)
+def test_a_missing_checkpoint_fails_as_the_reference_engine_will(
+    project_folder: Path, path: str, revision: str | None
+) -> None:
+    from specjoule.engines.reference.loading import locate
+
+    for name in ("whole", "empty"):
+        (project_folder / "there" / name).mkdir(parents=True)
+    (project_folder / "there/whole/config.json").write_text("{}")
+    study = study_with_checkpoint("reference", path, revision)
+    found = project.models(study)
+    (model,) = study.models.values()
+    try:
+        locate(model.checkpoint, None, model.name)
+    except ConfigurationError:
+        assert found.level == "fail" and f"no files for {model.name}: " in found.found and found.remedy
+    else:
+        assert found.level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("path", "revision", "level"),
+    [
+        ("m/tiny", None, "fail"),
+        ("Qwen/Qwen3-4B", "to-be-pinned", "ok"),
+        ("deep/m/tiny", PINNED, "fail"),
+        ("there", None, "ok"),
+    ],
+)
+def test_a_missing_checkpoint_of_a_server_fails(
+    project_folder: Path, path: str, revision: str | None, level: str
+) -> None:
+    Path("there").mkdir()
+    assert project.models(study_with_checkpoint("sglang", path, revision)).level == level
 
 
 def test_versions_are_compared_with_the_lock_file(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from importlib import metadata
 from pathlib import Path
 
 from specjoule.blocks.record_file import read_record
+from specjoule.engines.checkpoint_names import why_not_found
+from specjoule.engines.sglang.checkpoints import is_hub_name
 from specjoule.engines.versions import LIBRARIES
 from specjoule.errors import SpecJouleError, StoreError
 from specjoule.files import RUN_AGAIN
 from specjoule.fitness.finding import Finding
+from specjoule.study.catalogue import Checkpoint
 from specjoule.study.model import Study
 from specjoule.version import PROTOCOL_VERSION, __version__
 
@@ -99,20 +102,30 @@ def models(study: Study) -> Finding:
     """Whether local checkpoints are there."""
     if study.file.engine.name in ("simulated", "scripted"):
         return Finding("models", "ok", "none needed by a simulated engine")
-    absent: list[str] = []
-    coming: list[str] = []
-    for model in study.models.values():
-        path = Path(study.root) / model.checkpoint.path
-        local = model.checkpoint.prepare is not None or model.checkpoint.path.startswith((".", "/"))
-        if local and not path.exists():
-            (coming if model.checkpoint.prepare else absent).append(model.name)
+    troubles = {model.name: _checkpoint_trouble(study, model.checkpoint) for model in study.models.values()}
+    coming = [name for name, why in troubles.items() if why and study.models[name].checkpoint.prepare]
+    absent = [f"{name}: {why}" for name, why in troubles.items() if why and name not in coming]
     if absent:
         return Finding(
-            "models", "fail", f"no files for {', '.join(absent)}", "correct checkpoint.path in config/models.yaml"
+            "models", "fail", f"no files for {'; '.join(absent)}", "correct checkpoint.path in config/models.yaml"
         )
     if coming:
         return Finding("models", "ok", f"{', '.join(coming)} will be fetched and converted by the first run (93 MB)")
     return Finding("models", "ok", f"{len(study.models)} described; local files are there")
+
+
+def _checkpoint_trouble(study: Study, checkpoint: Checkpoint) -> str | None:
+    """Return why the study's engine would not find a model's checkpoint; None where it would, or would ask the hub."""
+    at_home = Path(study.root) / checkpoint.path
+    name = str(at_home) if at_home.exists() else checkpoint.path
+    if study.file.engine.name == "sglang":
+        if not is_hub_name(name):
+            return None if Path(name).expanduser().is_dir() else f"there is no folder {name}"
+        return (
+            None if checkpoint.revision else f"there is no folder {name}, and as a name on the hub it needs a revision"
+        )
+    settings = {**study.file.engine.settings, **study.file.engine.host_settings}
+    return why_not_found(str(settings.get("model_path") or name), checkpoint.revision)
 
 
 def noise(study: Study, records: Path = Path("results/blocks")) -> Finding:
