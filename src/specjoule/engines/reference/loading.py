@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from specjoule.engines.base import EngineInfeasible, LaunchSpec
+from specjoule.engines.checkpoint_names import COMMIT, HUB_NAME
 from specjoule.engines.embedded import SOURCE_FILE
 from specjoule.engines.reference import attention as packed_attention
 from specjoule.engines.reference.projection import speed_up_projection
@@ -25,8 +25,6 @@ from specjoule.errors import ConfigurationError
 from specjoule.reasons import Reason
 from specjoule.study.catalogue import Checkpoint
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 ATTENTION = {"packed": (packed_attention.PACKED, "eager"), "sdpa": ("sdpa",), "eager": ("eager",)}
 """Implementations to try for each setting, in order."""
 UNSUPPORTED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
@@ -125,14 +123,14 @@ def _config(place: Place, options: dict[str, Any], where: str) -> Any:
         raise _unsupported(place, where, error) from error
     except Exception as error:
         raise _unreadable(place, where, error) from error
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise _unsupported(place, where, ValueError(f"{config.model_type} is no causal language model"))
     _refuse_other_caches(config, where)
     return config
 
 
 def _weights(place: Place, config: Any, dtype: Any, implementation: str, options: dict[str, Any], where: str) -> Any:
     """Load every tensor; ConfigurationError where one is missing, because transformers would draw it at random."""
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise _unsupported(place, where, ValueError(f"{config.model_type} is no causal language model"))
     model, info = _readable(
         place,
         where,
